@@ -1,0 +1,45 @@
+# Everything runs in .venv, which `make install` makes. `make help` lists the verbs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# TORCH_INDEX=<url of a pip index with CPU builds of torch> avoids the 4.7 GB CUDA build on Linux.
+TORCH_INDEX ?=
+PIP_FLAGS := --disable-pip-version-check -q -c constraints.txt
+
+.PHONY: help install demo test lint bench format clean
+help: ## these lines
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t16
+
+install: $(STAMP) ## make the environment in .venv
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Millstream needs Python 3.11 or later; this is %s. Use make PYTHON=python3.12, say." % sys.version.split()[0])'
+	@echo "Making $(VENV). On Linux torch is its CUDA build: about 4.7 GB unpacked, some 3 GB to download, a few minutes."
+	@echo "(A CPU build is enough: make TORCH_INDEX=<index with CPU builds> install.) Everything else is about 400 MB."
+	@$(PYTHON) -m venv $(VENV)
+	@if [ -n "$(TORCH_INDEX)" ]; then $(BIN)/pip install $(PIP_FLAGS) --index-url "$(TORCH_INDEX)" torch; fi
+	@$(BIN)/pip install $(PIP_FLAGS) -e '.[all,dev]'
+	@touch $@
+
+demo: install ## the whole loop on the example: no service, no GPU (about 3 minutes)
+	@$(BIN)/millstream demo
+
+test: install ## the tests that need no service
+	@$(BIN)/pytest -q -n 2 --dist loadgroup
+
+lint: install ## ruff, mypy strict, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: install ## apply the formatter
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: install ## what is measured, against whom
+	@$(BIN)/python bench/run.py
+
+clean: ## remove the environment and everything made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

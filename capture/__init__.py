@@ -1,0 +1,1 @@
+"""How events get in: the SDK, importers and redaction."""

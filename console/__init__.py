@@ -1,0 +1,1 @@
+"""What people look at: reports, explanations, the state of the loop."""

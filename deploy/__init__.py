@@ -1,0 +1,1 @@
+"""Policy versions in, promotions out."""

@@ -1,0 +1,1 @@
+"""Worked examples that ship with Millstream."""

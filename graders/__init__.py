@@ -1,0 +1,1 @@
+"""Trajectories in, grades out."""

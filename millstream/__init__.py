@@ -1,0 +1,64 @@
+"""Millstream: production agent runs become evidence, evidence becomes a better policy.
+
+The public names are loaded lazily, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Trajectory": "millstream.trajectory",
+    "Step": "millstream.trajectory",
+    "Grade": "millstream.grade",
+    "Scored": "millstream.grade",
+    "Abstained": "millstream.grade",
+    "Failed": "millstream.grade",
+    "Censored": "millstream.grade",
+    "score": "millstream.grade",
+    "abstain": "millstream.grade",
+    "fail": "millstream.grade",
+    "Task": "millstream.events",
+    "grader": "millstream.graders.registry",
+    "record": "millstream.capture.sdk",
+    "feedback": "millstream.capture.sdk",
+}
+
+__all__ = [
+    "Abstained",
+    "Censored",
+    "Failed",
+    "Grade",
+    "Scored",
+    "Step",
+    "Task",
+    "Trajectory",
+    "__version__",
+    "abstain",
+    "fail",
+    "feedback",
+    "grader",
+    "record",
+    "score",
+]
+
+if TYPE_CHECKING:
+    from millstream.capture.sdk import feedback, record
+    from millstream.events import Task
+    from millstream.grade import Abstained, Censored, Failed, Grade, Scored, abstain, fail, score
+    from millstream.graders.registry import grader
+    from millstream.trajectory import Step, Trajectory
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'millstream' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""One library a file; only `millstream.bootstrap` picks among them."""

@@ -1,0 +1,77 @@
+"""Errors, sorted by what the caller does next.
+
+    MillstreamError
+    ├── SettingsError      stop: the configuration or the usage is wrong          exit 2
+    ├── EventError         dead-letter the event and go on
+    │   ├── Undecodable    not an event: bytes, JSON or fields are wrong
+    │   ├── UnknownSchema  a kind or a schema number this version does not know
+    │   └── TooLarge       over the size limit and not repairable
+    ├── GraderError        becomes a Failed grade, never a number
+    ├── Unavailable        something outside is down: retry with backoff           exit 3
+    └── Conflict           somebody else moved the state: re-read, then try again
+
+A refused promotion is a decision (an event), not an error.
+"""
+
+from __future__ import annotations
+
+
+class MillstreamError(Exception):
+    """The root: its message names the input, the place and the mend."""
+
+    exit_code = 70
+
+
+class SettingsError(MillstreamError):
+    """The settings or the command line are wrong; nothing was started."""
+
+    exit_code = 2
+
+
+class MissingExtra(SettingsError):
+    """An optional part is not installed."""
+
+    def __init__(self, extra: str, needed_for: str) -> None:
+        super().__init__(f"{needed_for} needs an optional part: pip install 'millstream[{extra}]'")
+
+
+class EventError(MillstreamError):
+    """One event is unusable; it becomes a dead letter and the stream goes on."""
+
+    reason = "unusable"
+
+
+class Undecodable(EventError):
+    """Bytes that are no JSON, or JSON that is no event."""
+
+    reason = "undecodable"
+
+
+class UnknownSchema(EventError):
+    """A kind or schema number that this version does not know."""
+
+    reason = "unknown_schema"
+
+
+class TooLarge(EventError):
+    """An event over the hard size limit."""
+
+    reason = "too_large"
+
+
+class GraderError(MillstreamError):
+    """A grader could not grade; recorded as a Failed grade."""
+
+
+class Unavailable(MillstreamError):
+    """Something outside (disk, Redis, MLflow, a broker) does not answer; retry with backoff."""
+
+    exit_code = 3
+
+
+class PositionLost(Unavailable):
+    """A stage's position lies outside its topic, or the topic was replaced; a person must decide."""
+
+
+class Conflict(MillstreamError):
+    """Another writer moved the state; re-read it before trying again."""

@@ -1,0 +1,297 @@
+"""Policies: the events of ``policy-events`` and the fold that says what stands.
+
+Every decision about a policy is an event; MLflow aliases, `status` and `why` are projections of
+`PolicyLedger`, which any process can rebuild from the topic.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, field
+
+from millstream.rollout import RolloutId
+
+Stage: TypeAlias = Literal["candidate", "challenger", "champion", "retired", "quarantined"]
+Verdict: TypeAlias = Literal["promote", "refuse", "inconclusive"]
+
+
+class PolicyEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """The envelope of ``policy-events``."""
+
+    id: str
+    lineage: str
+    log_ms: int = 0
+
+
+class PolicyRegistered(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A version exists: where its files are and where it came from (version 1 has no parent)."""
+
+    version: int
+    uri: str
+    parent: int | None = None
+    training_id: str = ""
+    run_id: str = ""
+    content_hash: str = ""
+
+
+class TrainingRequested(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Train this parent on these rollouts, in this order. ``id`` = hash(lineage, parent, rollout ids,
+    algorithm, start_from).
+    """
+
+    parent: int
+    rollout_ids: tuple[RolloutId, ...]
+    algorithm: str
+    seed: int
+    namespace: str
+    reason: str
+    start_from: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+class TrainingClaimed(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A worker took a training. A claim stands until it ends or its heartbeat is too old."""
+
+    training_id: str
+    token: str
+    worker: str = ""
+
+
+class TrainingHeartbeat(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """The claim's owner is alive."""
+
+    training_id: str
+    token: str
+
+
+class TrainingFinished(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A training made a version. The first with a standing token counts; stale tokens are ignored."""
+
+    training_id: str
+    token: str
+    version: int
+    manifest: str
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class TrainingFailed(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A training ended without a version."""
+
+    training_id: str
+    token: str
+    reason: str
+
+
+class GateDecided(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """The gate judged a candidate. ``evidence`` holds the table it decided from."""
+
+    version: int
+    expected_champion: int
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+class PolicyPromoted(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A version serves from here on; ignored when ``expected_champion`` is not current."""
+
+    version: int
+    expected_champion: int | None
+    reason: str
+    by: str = ""
+
+
+class PolicyRolledBack(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """An earlier version serves again; ignored when ``expected_champion`` is not current."""
+
+    version: int
+    expected_champion: int
+    reason: str
+    by: str = ""
+
+
+class PolicyRetired(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A version will not serve again (unless promoted by hand)."""
+
+    version: int
+    reason: str
+
+
+AnyPolicyEvent: TypeAlias = (
+    PolicyRegistered
+    | TrainingRequested
+    | TrainingClaimed
+    | TrainingHeartbeat
+    | TrainingFinished
+    | TrainingFailed
+    | GateDecided
+    | PolicyPromoted
+    | PolicyRolledBack
+    | PolicyRetired
+)
+
+
+class Version(Struct, kw_only=True):
+    """One policy version as the ledger sees it."""
+
+    version: int
+    uri: str
+    parent: int | None
+    training_id: str
+    run_id: str = ""
+    content_hash: str = ""
+    stage: Stage = "candidate"
+    verdict: Verdict | None = None
+    registered_ms: int = 0
+
+
+class Training(Struct, kw_only=True):
+    """One training as the ledger sees it."""
+
+    request: TrainingRequested
+    state: Literal["requested", "claimed", "finished", "failed"] = "requested"
+    token: str = ""
+    worker: str = ""
+    beat_ms: int = 0
+    version: int | None = None
+    manifest: str = ""
+    failure: str = ""
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Lineage(Struct, kw_only=True):
+    """The versions of one lineage and which of them serves."""
+
+    name: str
+    champion: int | None = None
+    previous: int | None = None
+    versions: dict[int, Version] = field(default_factory=dict)
+    history: list[tuple[int, int]] = field(default_factory=list)
+    """(log_ms, version) of every change of champion, oldest first."""
+
+
+class PolicyLedger(Struct, kw_only=True):
+    """The fold of ``policy-events``. ``claim_timeout_ms``: a claim whose heartbeat is older than
+    this, by log time, may be taken over.
+    """
+
+    claim_timeout_ms: int = 60_000
+    lineages: dict[str, Lineage] = field(default_factory=dict)
+    trainings: dict[str, Training] = field(default_factory=dict)
+    gates: dict[tuple[str, int], list[GateDecided]] = field(default_factory=dict)
+    ignored: int = 0
+
+    def lineage(self, name: str) -> Lineage:
+        """The lineage, made when it is new."""
+        return self.lineages.setdefault(name, Lineage(name=name))
+
+    def champion(self, name: str) -> Version | None:
+        """The serving version of a lineage, or None."""
+        lineage = self.lineages.get(name)
+        return lineage.versions.get(lineage.champion) if lineage and lineage.champion else None
+
+    def apply(self, event: AnyPolicyEvent) -> bool:
+        """Fold one event in; False when it does not count (stale token, lost race, repeated)."""
+        handler = getattr(self, "_" + type(event).__name__)
+        counted: bool = handler(event)
+        self.ignored += not counted
+        return counted
+
+    def _PolicyRegistered(self, e: PolicyRegistered) -> bool:  # noqa: N802 — named after its event
+        versions = self.lineage(e.lineage).versions
+        if e.version in versions:
+            return False
+        versions[e.version] = Version(
+            version=e.version,
+            uri=e.uri,
+            parent=e.parent,
+            training_id=e.training_id,
+            run_id=e.run_id,
+            content_hash=e.content_hash,
+            registered_ms=e.log_ms,
+        )
+        return True
+
+    def _TrainingRequested(self, e: TrainingRequested) -> bool:  # noqa: N802
+        if e.id in self.trainings:
+            return False
+        self.trainings[e.id] = Training(request=e)
+        return True
+
+    def _TrainingClaimed(self, e: TrainingClaimed) -> bool:  # noqa: N802
+        training = self.trainings.get(e.training_id)
+        if training is None or training.state in ("finished", "failed"):
+            return False
+        if training.state == "claimed" and e.log_ms - training.beat_ms < self.claim_timeout_ms:
+            return False
+        training.state, training.token, training.worker, training.beat_ms = "claimed", e.token, e.worker, e.log_ms
+        return True
+
+    def _TrainingHeartbeat(self, e: TrainingHeartbeat) -> bool:  # noqa: N802
+        training = self._standing(e.training_id, e.token)
+        if training is None:
+            return False
+        training.beat_ms = e.log_ms
+        return True
+
+    def _TrainingFinished(self, e: TrainingFinished) -> bool:  # noqa: N802
+        training = self._standing(e.training_id, e.token)
+        if training is None:
+            return False
+        training.state, training.version, training.manifest = "finished", e.version, e.manifest
+        training.metrics = e.metrics
+        return True
+
+    def _TrainingFailed(self, e: TrainingFailed) -> bool:  # noqa: N802
+        training = self._standing(e.training_id, e.token)
+        if training is None:
+            return False
+        training.state, training.failure = "failed", e.reason
+        return True
+
+    def _GateDecided(self, e: GateDecided) -> bool:  # noqa: N802
+        version = self.lineage(e.lineage).versions.get(e.version)
+        decided = self.gates.setdefault((e.lineage, e.version), [])
+        if version is None or any(g.id == e.id for g in decided):
+            return False
+        decided.append(e)
+        version.verdict = e.verdict
+        return True
+
+    def _PolicyPromoted(self, e: PolicyPromoted) -> bool:  # noqa: N802
+        return self._serve(e.lineage, e.version, e.expected_champion, e.log_ms)
+
+    def _PolicyRolledBack(self, e: PolicyRolledBack) -> bool:  # noqa: N802
+        return self._serve(e.lineage, e.version, e.expected_champion, e.log_ms)
+
+    def _PolicyRetired(self, e: PolicyRetired) -> bool:  # noqa: N802
+        lineage = self.lineage(e.lineage)
+        version = lineage.versions.get(e.version)
+        if version is None or lineage.champion == e.version:
+            return False
+        version.stage = "retired"
+        return True
+
+    def _standing(self, training_id: str, token: str) -> Training | None:
+        training = self.trainings.get(training_id)
+        if training is None or training.state != "claimed" or training.token != token:
+            return None
+        return training
+
+    def _serve(self, name: str, number: int, expected: int | None, log_ms: int) -> bool:
+        lineage = self.lineage(name)
+        if number not in lineage.versions or lineage.champion != expected or lineage.champion == number:
+            return False
+        if lineage.champion is not None:
+            lineage.versions[lineage.champion].stage = "retired"
+        lineage.previous, lineage.champion = lineage.champion, number
+        lineage.versions[number].stage = "champion"
+        lineage.history.append((log_ms, number))
+        return True
+
+    def live_at(self, name: str, log_ms: int) -> int | None:
+        """The version that served at a log time, or None before the first."""
+        lineage = self.lineages.get(name)
+        served = [v for t, v in lineage.history if t <= log_ms] if lineage else []
+        return served[-1] if served else None

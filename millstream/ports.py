@@ -1,0 +1,254 @@
+"""Ports: what the stages need from the world, each kept by adapters under one contract suite.
+
+A stage is pure (`Processor`); the log, the store, the buffer and the registry are arguments. Adapters
+import only the kernel, and only `millstream.bootstrap` picks among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from msgspec import Struct, field
+
+from millstream.rollout import BufferDecision, Rollout, RolloutId
+
+
+class Message(Struct, frozen=True):
+    """What a producer hands to the log. ``value`` None is a tombstone (skipped and counted)."""
+
+    key: str
+    value: bytes | None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Record(Struct, frozen=True):
+    """What a reader gets back. ``log_ms`` is the log's own time, monotone in a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    log_ms: int
+    key: str
+    value: bytes | None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Log(Protocol):
+    """Topics of partitions of records. Appends are durable when the call returns."""
+
+    def append(self, topic: str, messages: Sequence[Message], partition: int = 0) -> int:
+        """Append in order, all or nothing; the offset of the first. Raises `Unavailable`."""
+        ...
+
+    def read(self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20) -> Sequence[Record]:
+        """Records from ``offset`` on, in order, at least one if there is one. Raises `PositionLost`
+        when the offset lies outside the topic.
+        """
+        ...
+
+    def bounds(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        """(first offset kept, next offset to be written)."""
+        ...
+
+    def topic_id(self, topic: str) -> str:
+        """Changes when a topic is deleted and made again."""
+        ...
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; never changes."""
+        ...
+
+    def now_ms(self) -> int:
+        """The log's clock (what a record appended now would be stamped with)."""
+        ...
+
+
+class Output(Struct, frozen=True):
+    """What a processor wants appended; the partition follows from the key."""
+
+    topic: str
+    key: str
+    value: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Processor(Protocol):
+    """A pure stage. No clock, broker or store inside: the same records give the same outputs."""
+
+    @property
+    def name(self) -> str:
+        """The stage's name: assemble, grade, buffer, trigger."""
+        ...
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The topics it reads."""
+        ...
+
+    def feed(self, record: Record) -> Sequence[Output]:
+        """Fold one record in. Never raises for bad data: that becomes an output to dead-letters."""
+        ...
+
+    def deadline_ms(self) -> int | None:
+        """The log time at which a timer is due, or None."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """The whole state, canonical: equal states give equal bytes."""
+        ...
+
+    def restore(self, snapshot: bytes) -> None:
+        """Replace the state by a snapshot's."""
+        ...
+
+
+class Consumed(Struct, frozen=True):
+    """A run of input offsets [first, end) fed in one go; the journal of a state is a list of these."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+class Assignment(Struct, frozen=True, kw_only=True):
+    """What the store knows of a stage when a worker takes it. ``fence`` is minted here and outranks
+    every earlier one; state = ``snapshot`` + the records of ``journal`` fed again in order.
+    """
+
+    stage: str
+    partition: int
+    fence: int
+    positions: dict[str, int] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    snapshot: bytes | None = None
+    journal: tuple[Consumed, ...] = ()
+    high_water: dict[str, int] = field(default_factory=dict)
+    outbox: int = 0
+
+
+class StateCommit(Struct, frozen=True, kw_only=True):
+    """One step of a stage: inputs consumed, outputs made and, sometimes, a snapshot (which replaces
+    the journal). ``high_water``: the last outbox number taken from each (stage, partition) source.
+    """
+
+    assignment: Assignment
+    expected: dict[str, int]
+    consumed: tuple[Consumed, ...]
+    outputs: tuple[Output, ...]
+    snapshot: bytes | None = None
+    high_water: dict[str, int] = field(default_factory=dict)
+
+
+class Store(Protocol):
+    """Positions, state, outbox of a stage, committed in one step. On `Conflict` the worker drops its
+    memory and assigns again.
+    """
+
+    def assign(self, stage: str, partition: int, topic_ids: Mapping[str, str]) -> Assignment:
+        """Take a stage's partition: a new fence, and what is needed to restore. Raises
+        `PositionLost` when a topic id differs from the one the position was taken in.
+        """
+        ...
+
+    def commit(self, commit: StateCommit) -> None:
+        """All of it or nothing. Raises `Conflict` on an old fence or another expected position."""
+        ...
+
+
+class Lease(Struct, frozen=True):
+    """A training's hold on rollouts, with its fence."""
+
+    training_id: str
+    token: str
+    fence: int
+    rollout_ids: tuple[RolloutId, ...]
+
+
+class BufferStats(Struct, frozen=True, kw_only=True):
+    """What the buffer holds now. ``applied`` is the next offset of ``buffer-events`` to apply."""
+
+    rollouts: int = 0
+    groups: int = 0
+    bytes: int = 0
+    leased: int = 0
+    consumed: int = 0
+    applied: int = 0
+    unreadable: int = 0
+
+
+class Buffer(Protocol):
+    """The replay buffer: a projection of ``buffer-events`` with the payloads beside it."""
+
+    def apply(self, offset: int, decisions: Sequence[BufferDecision], payloads: Mapping[RolloutId, bytes]) -> None:
+        """Apply the decisions of one record of ``buffer-events``; applying an offset again does
+        nothing. Raises `Unavailable` (full, dead): nothing of the record was applied.
+        """
+        ...
+
+    def applied(self) -> int:
+        """The next offset of ``buffer-events`` to apply."""
+        ...
+
+    def lease(self, training_id: str) -> Lease | None:
+        """The standing lease of a training, or None."""
+        ...
+
+    def read(self, ids: Sequence[RolloutId]) -> list[Rollout]:
+        """Rollouts in the order asked. Raises `Unavailable` naming those that are not there."""
+        ...
+
+    def stats(self) -> BufferStats:
+        """Counts, for people and metrics."""
+        ...
+
+    def dump(self) -> dict[str, Any]:
+        """The projection without payloads, canonical: for comparing a rebuild with what it was."""
+        ...
+
+    def clear(self) -> None:
+        """Drop the projection of this namespace (it can be rebuilt from the log)."""
+        ...
+
+
+class Tracker(Protocol):
+    """Where trainings are tracked and versions registered (MLflow)."""
+
+    def start(self, lineage: str, training_id: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+        """Open a tracking run; its id."""
+        ...
+
+    def log_metrics(self, run_id: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Metrics of one step; non-finite ones are dropped and counted by the caller."""
+        ...
+
+    def log_files(self, run_id: str, folder: Path, name: str) -> str:
+        """Store a folder as an artifact; its URI."""
+        ...
+
+    def finish(self, run_id: str, status: str) -> None:
+        """Close the run: FINISHED, FAILED or KILLED."""
+        ...
+
+    def register(self, lineage: str, run_id: str, folder: Path, tags: Mapping[str, str]) -> int:
+        """Register a model directory; the version, distinct even when two register at once."""
+        ...
+
+    def tag(self, lineage: str, version: int, tags: Mapping[str, str]) -> None:
+        """Set tags of a version."""
+        ...
+
+    def files(self, lineage: str, version: int) -> Path:
+        """A local folder with the version's files."""
+        ...
+
+    def point(self, lineage: str, alias: str, version: int | None) -> None:
+        """Make an alias follow the ledger (None removes it)."""
+        ...
+
+    def pointed(self, lineage: str, alias: str) -> int | None:
+        """Where an alias points, or None."""
+        ...

@@ -1,0 +1,289 @@
+"""Settings: one strict tree, from a TOML file, then ``MILLSTREAM_*`` variables, then options.
+
+``MILLSTREAM_BUFFER__MAX_BYTES=1000`` sets ``[buffer] max_bytes``. Relative paths are relative to the
+settings file. An unknown key fails and names the nearest known one; a wrong type names the key and
+where its value came from.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec import Struct, field
+
+from millstream.errors import SettingsError
+
+PREFIX = "MILLSTREAM_"
+NOT_SETTINGS = frozenset({"MILLSTREAM_TOKEN", "MILLSTREAM_DEBUG"})
+"""Variables with our prefix that are read elsewhere."""
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the settings file."""
+
+
+class Storage(Section, frozen=True, kw_only=True):
+    """Where things live. URLs follow SQLAlchemy: three slashes relative, four absolute."""
+
+    data: str = ".millstream"
+    log: str = "sqlite:///log.db"
+    state: str = "sqlite:///log.db"
+    buffer: str = "embedded"
+    tracking: str = "sqlite:///mlflow.db"
+
+
+class Capture(Section, frozen=True, kw_only=True):
+    """The edge: bounds and redaction before anything reaches the log."""
+
+    max_text_bytes: int = 65_536
+    max_event_bytes: int = 1_000_000
+    flush_ms: int = 50
+    queue_events: int = 10_000
+    spool_bytes: int = 256_000_000
+    redact: tuple[str, ...] = ()
+
+
+class Assembly(Section, frozen=True, kw_only=True):
+    """Timers and caps of assembly, by log time (see docs/events.md)."""
+
+    idle_s: float = 1800
+    gap_s: float = 120
+    grace_s: float = 10
+    max_age_s: float = 86_400
+    retain_s: float = 172_800
+    max_events: int = 10_000
+    max_bytes: int = 32_000_000
+    max_revisions: int = 8
+
+
+class Graders(Section, frozen=True, kw_only=True):
+    """Which graders run on every trajectory. ``files``: Python files with ``@ms.grader`` functions."""
+
+    enabled: tuple[str, ...] = ("feedback", "format", "efficiency")
+    files: tuple[str, ...] = ()
+    timeout_s: float = 10.0
+    attempts: int = 2
+    workers: int = 1
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class RewardSettings(Section, frozen=True, kw_only=True):
+    """How the grades of a trajectory combine, and the range the result must lie in."""
+
+    formula: str = "feedback"
+    low: float = 0.0
+    high: float = 1.0
+
+
+class BufferSettings(Section, frozen=True, kw_only=True):
+    """Admission, quotas and grouping of the replay buffer."""
+
+    namespace: str = "default"
+    max_rollouts: int = 100_000
+    max_bytes: int = 512_000_000
+    group_timeout_s: float = 3600
+    max_share_success: float = 1.0
+    near_duplicate: float = 0.7
+    priority_tau_s: float = 86_400
+    max_uses: int = 3
+
+
+class TriggerSettings(Section, frozen=True, kw_only=True):
+    """When the stream asks for a training: enough fresh informative groups."""
+
+    enabled: bool = True
+    min_groups: int = 64
+    min_informative: int = 8
+    max_staleness: int = 4
+    max_rollouts: int = 20_000
+
+
+class PolicySettings(Section, frozen=True, kw_only=True):
+    """The policy: any Hugging Face causal-LM directory. Empty: training is off."""
+
+    lineage: str = "policy"
+    base: str = ""
+
+
+class TrainerSettings(Section, frozen=True, kw_only=True):
+    """One fine-tune. ``tokens_per_batch`` counts padding; ``keep_reward``/``keep_per_group`` select
+    what `sft` imitates. ``options`` go to the algorithm.
+    """
+
+    algorithm: str = "sft"
+    learning_rate: float = 5e-4
+    epochs: int = 3
+    tokens_per_batch: int = 3000
+    max_length: int = 4096
+    keep_reward: float = 0.85
+    keep_per_group: int = 4
+    max_grad_norm: float = 1.0
+    warmup_steps: int = 0
+    seed: int = 0
+    threads: int = 1
+    lora_rank: int = 0
+    heartbeat_s: float = 10.0
+    claim_timeout_s: float = 60.0
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class GateSettings(Section, frozen=True, kw_only=True):
+    """The offline gate. ``evaluation`` names ``module:function`` that runs a policy on held-out tasks;
+    ``gold`` is the grader whose measurement decides. Margins are absolute (rates) or relative (cost).
+    """
+
+    enabled: bool = True
+    evaluation: str = ""
+    gold: str = "correct"
+    alpha: float = 0.01
+    tasks: int = 300
+    worlds: int = 30
+    min_pairs: int = 250
+    max_unscored: float = 0.02
+    temperature: float = 0.7
+    format_margin: float = 0.03
+    tool_error_margin: float = 0.03
+    cost_margin: float = 0.10
+    guardrails_decide: bool = True
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    """The whole tree, every default in it."""
+
+    storage: Storage = field(default_factory=Storage)
+    capture: Capture = field(default_factory=Capture)
+    assembly: Assembly = field(default_factory=Assembly)
+    graders: Graders = field(default_factory=Graders)
+    reward: RewardSettings = field(default_factory=RewardSettings)
+    buffer: BufferSettings = field(default_factory=BufferSettings)
+    trigger: TriggerSettings = field(default_factory=TriggerSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    trainer: TrainerSettings = field(default_factory=TrainerSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+
+
+class Loaded(Struct, frozen=True):
+    """Settings with where each value came from (``default``, ``file``, the variable, ``option``)."""
+
+    settings: Settings
+    root: Path
+    sources: dict[str, str]
+
+    def path(self, value: str) -> Path:
+        """A path of the settings, absolute (relative ones are relative to the settings file)."""
+        return (self.root / Path(value).expanduser()).resolve()
+
+    @property
+    def data(self) -> Path:
+        """The data directory."""
+        return self.path(self.settings.storage.data)
+
+    def database(self, url: str) -> Path:
+        """The file behind a ``sqlite:///`` URL; a relative one lies in the data directory."""
+        if not url.startswith("sqlite:///"):
+            raise SettingsError(f"not a sqlite URL: {url!r}; write sqlite:///NAME or sqlite:////ABSOLUTE/PATH")
+        return (self.data / url.removeprefix("sqlite:///")).resolve()
+
+
+def _sections() -> dict[str, type[Section]]:
+    return {name: kind for name, kind in get_type_hints(Settings).items() if isinstance(kind, type)}
+
+
+def known_keys() -> dict[str, Any]:
+    """Every key as ``section.key`` with its default."""
+    plain = msgspec.to_builtins(Settings())
+    return {f"{section}.{key}": value for section, table in plain.items() for key, value in table.items()}
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """`` (did you mean …?)`` with the nearest known word, or nothing."""
+    found = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
+    return f"; did you mean {found[0]!r}?" if found else f"; known: {', '.join(sorted(known))}"
+
+
+def _refuse_unknown(tree: Mapping[str, Any], where: str) -> None:
+    known = known_keys()
+    sections = sorted({key.split(".")[0] for key in known})
+    for section, table in tree.items():
+        if section not in sections:
+            leaf = [k for k in known if k.endswith("." + section)]
+            hint = (
+                f"; did you mean {leaf[0]!r} (a key of [{leaf[0].split('.')[0]}])?"
+                if leaf
+                else nearest(section, sections)
+            )
+            raise SettingsError(f"{where}: unknown section [{section}]{hint}")
+        if not isinstance(table, Mapping):
+            raise SettingsError(f"{where}: {section!r} must be a table: write [{section}] and keys below it")
+        for key in table:
+            if f"{section}.{key}" not in known:
+                keys = [k.split(".")[1] for k in known if k.startswith(section + ".")]
+                raise SettingsError(f"{where}: unknown key {key!r} in [{section}]{nearest(key, keys)}")
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    found = {}
+    for name, value in environ.items():
+        if name.startswith(PREFIX) and "__" in name and name not in NOT_SETTINGS:
+            section, _, key = name.removeprefix(PREFIX).lower().partition("__")
+            _refuse_unknown({section: {key: value}}, f"environment variable {name}")
+            found[f"{section}.{key}"] = (name, value)
+    return found
+
+
+def _convert(key: str, value: Any, source: str) -> Any:
+    section, _, leaf = key.partition(".")
+    hint = get_type_hints(_sections()[section])[leaf]
+    if isinstance(value, str) and source != "file" and hint is not str:
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            value = tuple(part.strip() for part in value.split(",")) if "tuple" in str(hint) else value
+    try:
+        return msgspec.convert(value, hint, strict=True)
+    except msgspec.ValidationError as error:
+        raise SettingsError(
+            f"{source}: {key} = {value!r}: {error}; it must be {getattr(hint, '__name__', hint)}"
+        ) from None
+
+
+def load(
+    file: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """Read settings. ``file`` None: ``millstream.toml`` of the current folder if there is one.
+
+    ``options`` are ``section.key`` → value. Raises `SettingsError`.
+    """
+    path = file or Path("millstream.toml")
+    tree: dict[str, Any] = {}
+    if file is not None and not path.is_file():
+        raise SettingsError(f"no settings file at {path}; `millstream init` writes one")
+    if path.is_file():
+        try:
+            tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{path} is not TOML: {error}") from None
+        _refuse_unknown(tree, str(path))
+    values = known_keys()
+    sources = dict.fromkeys(values, "default")
+    given: dict[str, tuple[str, Any]] = {f"{s}.{k}": ("file", v) for s, t in tree.items() for k, v in t.items()}
+    given.update(_from_environment(os.environ if environ is None else environ))
+    given.update({key: ("option", value) for key, value in (options or {}).items()})
+    for key, (source, value) in given.items():
+        if key not in values:
+            raise SettingsError(f"option: unknown setting {key!r}{nearest(key, list(values))}")
+        values[key], sources[key] = _convert(key, value, source if source != "file" else "file"), source
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        section, _, leaf = key.partition(".")
+        nested.setdefault(section, {})[leaf] = value
+    return Loaded(msgspec.convert(nested, Settings), path.parent.resolve(), sources)

@@ -1,0 +1,1 @@
+"""The stream processors: assembly, grading, buffering, trigger."""

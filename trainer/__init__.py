@@ -1,0 +1,1 @@
+"""Rollouts in, a policy version out."""
