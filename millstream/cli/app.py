@@ -1,0 +1,165 @@
+"""The root command: which commands there are, and how errors become exit codes.
+
+Exit: 0 done · 1 the verdict is no · 2 usage or settings · 3 something outside is unavailable ·
+4 partly done · 70 internal error · 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from millstream import __version__
+from millstream.errors import MillstreamError
+
+INTERNAL, INTERRUPTED = 70, 130
+
+
+class Entry(NamedTuple):
+    """Where a command lives and what it does, so that help needs no import."""
+
+    home: str
+    short: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "demo": Entry("demo:demo", "The whole loop on the example: agents act, the policy learns."),
+    "init": Entry("setup:init", "Write a commented settings file and a first grader."),
+    "doctor": Entry("setup:doctor", "Say what is wrong here, and the mend."),
+    "status": Entry("look:status", "What is going on."),
+    "settings": Entry("setup:settings_group", "Each setting, its value and where it comes from."),
+    "up": Entry("run:up", "All stages in one process, on the embedded log."),
+    "import": Entry("run:import_", "Bring runs in from files."),
+    "assemble": Entry("files:assemble", "Events in a file to trajectories, NDJSON out."),
+    "grade": Entry("files:grade", "Answers or trajectories in a file to grades, NDJSON out."),
+    "trajectories": Entry("look:trajectories", "Sealed runs."),
+    "grades": Entry("look:grades", "Grades and their reasons."),
+    "rollouts": Entry("look:rollouts", "What the buffer decided, rollout by rollout."),
+    "trainings": Entry("look:trainings", "Fine-tunes, from request to result."),
+    "policies": Entry("look:policies", "Policy versions and which one serves."),
+    "buffer": Entry("buffer:buffer", "The replay buffer: figures, and rebuilding it from the log."),
+    "graders": Entry("look:graders", "The graders that are set up."),
+    "baseline": Entry("look:baseline", "How well the recorded runs did, by policy version."),
+    "train": Entry("policy:train", "Ask for a training by hand."),
+    "gate": Entry("policy:gate", "Judge a candidate against the champion."),
+    "rebuild": Entry("policy:rebuild", "Make a version again from its manifest."),
+    "promote": Entry("policy:promote", "Make a version the champion, by hand."),
+    "rollback": Entry("policy:rollback", "Serve an earlier version again."),
+    "retire": Entry("policy:retire", "Mark a version as never to serve again."),
+    "why": Entry("look:why", "Everything that made a version what it is."),
+    "who-was-live": Entry("look:who_was_live", "Which version served at a time."),
+    "audit": Entry("look:audit", "Show that nothing was lost, doubled or turned into a reward."),
+    "dead-letters": Entry("look:dead_letters", "Events that could not be used, and why."),
+}
+
+
+class Commands(click.Group):
+    """A group whose commands are imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        del ctx
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, name = entry.home.partition(":")
+        command: click.Command = getattr(import_module(f"millstream.cli.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table alone."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.short) for name, entry in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest known name in the message."""
+        from millstream.settings import nearest
+
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"no command {args[0]!r}{nearest(args[0], list(COMMANDS))}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(path_type=Path),
+    help="Settings file (default: millstream.toml in the current folder, if there).",
+)
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.version_option(__version__, prog_name="millstream")
+@click.pass_context
+def root(ctx: click.Context, settings_file: Path | None, debug: bool) -> None:
+    """Millstream: production agent runs become evidence, evidence becomes a better policy."""
+    ctx.obj = settings_file
+    if debug:
+        os.environ["MILLSTREAM_DEBUG"] = "1"
+
+
+def hoist(args: list[str]) -> list[str]:
+    """Move ``--settings FILE`` and ``--debug`` to the front: they may stand anywhere."""
+    front, rest, index = [], [], 0
+    while index < len(args):
+        arg = args[index]
+        if arg == "--":
+            rest += args[index:]
+            break
+        if arg == "--settings" and index + 1 < len(args):
+            front += args[index : index + 2]
+            index += 1
+        elif arg == "--debug" or arg.startswith("--settings="):
+            front.append(arg)
+        else:
+            rest.append(arg)
+        index += 1
+    return front + rest
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run a command line and exit with its code."""
+    try:
+        code = root.main(args=hoist(sys.argv[1:] if argv is None else argv), prog_name="millstream", standalone_mode=False)
+        _flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except MillstreamError as error:
+        _debug()
+        click.echo(f"millstream: {error}", err=True)
+        sys.exit(error.exit_code)
+    except Exception as error:  # noqa: BLE001 — the last door: name it, never a traceback by default
+        _debug()
+        click.echo(f"millstream: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
+        sys.exit(INTERNAL)
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+
+
+def _debug() -> None:
+    if os.environ.get("MILLSTREAM_DEBUG") == "1":
+        raise  # noqa: PLE0704 — called only while an error is being handled

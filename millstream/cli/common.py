@@ -1,0 +1,61 @@
+"""What the commands share: settings, the runtime, options, and printing facts as text or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from millstream.settings import Loaded, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.bootstrap import Runtime
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Exactly one JSON document on standard output.")
+limit_option = click.option("--limit", type=click.IntRange(min=1), help="At most this many rows (default: all).")
+
+
+def settings_of(ctx: click.Context) -> Loaded:
+    """The settings of this invocation."""
+    file: Path | None = ctx.find_root().obj
+    return load(file)
+
+
+def runtime_of(ctx: click.Context) -> Runtime:
+    """The runtime of this invocation, closed when the command ends."""
+    from millstream.bootstrap import Runtime
+
+    return ctx.find_root().with_resource(Runtime(settings_of(ctx)))
+
+
+def emit(schema: str, document: Mapping[str, Any]) -> None:
+    """Print one JSON document with its schema."""
+    import msgspec
+
+    plain = msgspec.to_builtins({"schema": f"millstream.{schema}/1", **document})
+    sys.stdout.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def emit_items(schema: str, items: Sequence[Any], limit: int | None) -> None:
+    """Print a list as ``{"items": […]}``, complete unless limited."""
+    emit(schema, {"items": list(items)[:limit], "total": len(items)})
+
+
+def table(rows: Iterable[Sequence[object]], head: Sequence[str]) -> None:
+    """Print rows in columns, the head first."""
+    lines = [[str(cell) for cell in head], *([str(cell) for cell in row] for row in rows)]
+    widths = [min(60, max(len(line[i]) for line in lines)) for i in range(len(head))]
+    for line in lines:
+        click.echo("  ".join(_clip(cell, w).ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip())
+
+
+def _clip(text: str, width: int) -> str:
+    text = text.replace("\n", " ")
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,81 @@
+"""``init``, ``doctor`` and ``settings show``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from millstream.cli.common import emit, json_option, settings_of, table
+from millstream.errors import SettingsError
+
+GRADER = '''"""Your first grader. Run `millstream up` and see `millstream grades list`."""
+
+import millstream as ms
+
+
+@ms.grader
+def exact(t: ms.Trajectory) -> ms.Grade:
+    """1 when the final answer is the reference, letter by letter."""
+    if t.task.reference is None:
+        return ms.abstain("no reference")
+    return ms.score(float(t.final_answer == t.task.reference), reason="exact")
+'''
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False), default=".")
+def init(directory: Path) -> None:
+    """Write millstream.toml, every setting with its default and what it means, and graders.py."""
+    from millstream.cli.template import render
+
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in (("millstream.toml", render()), ("graders.py", GRADER)):
+        path = directory / name
+        if path.exists():
+            raise SettingsError(f"{path} is there already; move it away to have a new one written")
+        path.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {path}")
+
+
+@click.group(name="settings")
+def settings_group() -> None:
+    """Each setting, its value and where it comes from."""
+
+
+@settings_group.command("show")
+@json_option
+@click.pass_context
+def show(ctx: click.Context, as_json: bool) -> None:
+    """Print every setting with its source; secrets in URLs are masked."""
+    import msgspec
+
+    from millstream.logs import mask
+
+    loaded = settings_of(ctx)
+    tree = msgspec.to_builtins(loaded.settings)
+    rows = [
+        {"key": key, "value": mask(tree[key.split(".")[0]][key.split(".")[1]]), "source": source}
+        for key, source in loaded.sources.items()
+    ]
+    if as_json:
+        emit("settings", {"items": rows})
+    else:
+        table(((r["key"], r["value"], r["source"]) for r in rows), ("setting", "value", "from"))
+
+
+@click.command()
+@json_option
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> int:
+    """Check this machine, the data directory and the services; exit 1 when something is wrong."""
+    from millstream.bootstrap import diagnose
+
+    checks = diagnose(settings_of(ctx))
+    if as_json:
+        emit("doctor", {"checks": checks, "ok": all(c.level != "fail" for c in checks)})
+    else:
+        for check in checks:
+            mend = f"  → {check.mend}" if check.mend and check.level != "ok" else ""
+            click.echo(f"{check.level:5} {check.name}: {check.detail}{mend}")
+    return int(any(c.level == "fail" for c in checks))
