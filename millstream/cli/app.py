@@ -132,7 +132,9 @@ def hoist(args: list[str]) -> list[str]:
 def main(argv: list[str] | None = None) -> None:
     """Run a command line and exit with its code."""
     try:
-        code = root.main(args=hoist(sys.argv[1:] if argv is None else argv), prog_name="millstream", standalone_mode=False)
+        code = root.main(
+            args=hoist(sys.argv[1:] if argv is None else argv), prog_name="millstream", standalone_mode=False
+        )
         _flush()
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:

@@ -1,0 +1,290 @@
+"""Lists and single items, read straight from the log: what `trajectories`, `grades`, `rollouts`,
+`trainings` and `policies` print. ``as_of_ms`` reads the log as it stood at a log time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from millstream.grade import GradeGiven
+from millstream.policy import AnyPolicyEvent, PolicyLedger
+from millstream.ports import Log, Record
+from millstream.rollout import (
+    BufferDecision,
+    GradingFinished,
+    GroupClosed,
+    RolloutAdmitted,
+    RolloutRefused,
+    RolloutsAcknowledged,
+    RolloutsEvicted,
+    RolloutsLeased,
+    RolloutsReleased,
+)
+from millstream.topics import BUFFER_EVENTS, GRADES, POLICY_EVENTS, TRAJECTORIES
+from millstream.trajectory import SealReason, Status, Trajectory
+
+_GRADE_EVENT = msgspec.json.Decoder(GradeGiven | GradingFinished)
+_DECISION = msgspec.json.Decoder(BufferDecision)
+_POLICY = msgspec.json.Decoder(AnyPolicyEvent)
+_TRAJECTORY = msgspec.json.Decoder(Trajectory)
+
+
+class _Task(Struct):
+    id: str = ""
+    question: str = ""
+
+
+class _EventHead(Struct):
+    kind: str = ""
+    task: _Task | None = None
+    group: str = ""
+    attempt: int = 0
+    policy_version: int | None = None
+    lineage: str = ""
+    final_answer: str | None = None
+
+
+class _Head(Struct):
+    id: str
+    revision: int = 1
+    status: Status = "complete"
+    reason: SealReason = "complete"
+    content_hash: str = ""
+    events: tuple[_EventHead, ...] = ()
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+
+
+class TrajectoryRow(Struct, frozen=True, kw_only=True):
+    """A line of ``trajectories list``: the highest revision of one run."""
+
+    id: str
+    revision: int
+    status: Status
+    reason: SealReason
+    events: int
+    task_id: str
+    group: str
+    attempt: int
+    lineage: str
+    policy_version: int | None
+    final_answer: str | None
+    log_ms: int
+
+
+def records(log: Log, topic: str, as_of_ms: int | None = None) -> Iterator[Record]:
+    """Every record of a topic, partition by partition, up to a log time."""
+    for partition in range(log.partitions(topic)):
+        offset, end = log.bounds(topic, partition)
+        while offset < end:
+            batch = log.read(topic, partition, offset)
+            for record in batch:
+                if record.offset >= end or (as_of_ms is not None and record.log_ms > as_of_ms):
+                    break
+                yield record
+            offset = batch[-1].offset + 1 if batch else end
+
+
+def lines(record: Record) -> Iterator[bytes]:
+    """The NDJSON lines of a record."""
+    return (line for line in (record.value or b"").split(b"\n") if line)
+
+
+def trajectories(log: Log, as_of_ms: int | None = None) -> list[TrajectoryRow]:
+    """The highest revision of each run, in the order in which runs were first sealed."""
+    latest: dict[str, TrajectoryRow] = {}
+    for record in records(log, TRAJECTORIES.name, as_of_ms):
+        if record.headers.get("kind") != "trajectory" or record.value is None:
+            continue
+        row = _row(_HEAD.decode(record.value), record.log_ms)
+        if row.id not in latest or latest[row.id].revision < row.revision:
+            latest[row.id] = row
+    return list(latest.values())
+
+
+def _row(head: _Head, log_ms: int) -> TrajectoryRow:
+    start = next((e for e in head.events if e.kind == "TrajectoryStarted"), _EventHead())
+    end = next((e for e in head.events if e.kind == "TrajectoryEnded"), _EventHead())
+    return TrajectoryRow(
+        id=head.id,
+        revision=head.revision,
+        status=head.status,
+        reason=head.reason,
+        events=len(head.events),
+        task_id=start.task.id if start.task else "",
+        group=start.group,
+        attempt=start.attempt,
+        lineage=start.lineage,
+        policy_version=start.policy_version,
+        final_answer=end.final_answer,
+        log_ms=log_ms,
+    )
+
+
+def trajectory(log: Log, trajectory_id: str, as_of_ms: int | None = None) -> Trajectory | None:
+    """The highest revision of one run, whole, or None."""
+    found: Trajectory | None = None
+    wanted = trajectory_id.encode()
+    for record in records(log, TRAJECTORIES.name, as_of_ms):
+        if record.key != trajectory_id or record.value is None or wanted not in record.value:
+            continue
+        if record.headers.get("kind") == "trajectory":
+            candidate = _TRAJECTORY.decode(record.value)
+            if found is None or candidate.revision > found.revision:
+                found = candidate
+    return found
+
+
+def grade_events(log: Log, as_of_ms: int | None = None) -> Iterator[GradeGiven | GradingFinished]:
+    """All of ``grades`` in order; the first of a grade id wins."""
+    seen: set[str] = set()
+    for record in records(log, GRADES.name, as_of_ms):
+        if record.headers.get("kind", "grades") != "grades":
+            continue
+        for line in lines(record):
+            event = _GRADE_EVENT.decode(line)
+            if isinstance(event, GradeGiven):
+                if event.id in seen:
+                    continue
+                seen.add(event.id)
+            yield event
+
+
+def grades(log: Log, as_of_ms: int | None = None) -> list[GradeGiven]:
+    """Every grade once."""
+    return [e for e in grade_events(log, as_of_ms) if isinstance(e, GradeGiven)]
+
+
+def decisions(log: Log, as_of_ms: int | None = None) -> Iterator[BufferDecision]:
+    """All of ``buffer-events`` in order."""
+    for record in records(log, BUFFER_EVENTS.name, as_of_ms):
+        for line in lines(record):
+            yield _DECISION.decode(line)
+
+
+def policy_events(log: Log, as_of_ms: int | None = None) -> Iterator[AnyPolicyEvent]:
+    """All of ``policy-events`` in order, each stamped with the log time of its record."""
+    for record in records(log, POLICY_EVENTS.name, as_of_ms):
+        for line in lines(record):
+            yield msgspec.structs.replace(_POLICY.decode(line), log_ms=record.log_ms)
+
+
+def ledger(log: Log, as_of_ms: int | None = None) -> PolicyLedger:
+    """The policies as they stand."""
+    fold = PolicyLedger()
+    for event in policy_events(log, as_of_ms):
+        fold.apply(event)
+    return fold
+
+
+def plain(value: Any) -> Any:
+    """A struct as JSON-ready builtins."""
+    return msgspec.to_builtins(value)
+
+
+def whole_trajectories(log: Log, as_of_ms: int | None = None) -> list[Trajectory]:
+    """The highest revision of each run, whole."""
+    latest: dict[str, Trajectory] = {}
+    for record in records(log, TRAJECTORIES.name, as_of_ms):
+        if record.headers.get("kind") == "trajectory" and record.value is not None:
+            item = _TRAJECTORY.decode(record.value)
+            if item.id not in latest or latest[item.id].revision < item.revision:
+                latest[item.id] = item
+    return list(latest.values())
+
+
+def grade_rows(log: Log, as_of_ms: int | None = None) -> list[dict[str, Any]]:
+    """Grades flattened: kind, score and reason beside who graded what."""
+    rows = []
+    for given in grades(log, as_of_ms):
+        row = plain(given)
+        rows.append({**row, **row.pop("grade")})
+    return rows
+
+
+class RolloutRow(Struct, frozen=True, kw_only=True):
+    """A line of ``rollouts list``: the last decision about one trajectory in one namespace."""
+
+    trajectory_id: str
+    namespace: str
+    decision: str
+    reason: str
+    group: str
+    reward: float | None
+    advantage: float | None
+    rollout_id: str
+    revision: int
+
+
+def rollout_rows(log: Log, as_of_ms: int | None = None) -> list[RolloutRow]:
+    """What became of each graded run: admitted (and then leased, consumed, …) or refused, and why."""
+    rows: dict[tuple[str, str], RolloutRow] = {}
+    places: dict[str, tuple[str, str]] = {}
+    for decision in decisions(log, as_of_ms):
+        if isinstance(decision, RolloutAdmitted | RolloutRefused):
+            key: tuple[str, str] = (decision.namespace, decision.trajectory_id)
+            rows[key] = _decided(decision)
+            if isinstance(decision, RolloutAdmitted):
+                places[decision.rollout_id] = key
+        elif not isinstance(decision, GroupClosed):
+            told, reason = _FATES[type(decision)], getattr(decision, "reason", "")
+            for key in (places[r] for r in decision.rollout_ids if r in places):
+                rows[key] = msgspec.structs.replace(rows[key], decision=told, reason=reason)
+    return list(rows.values())
+
+
+def _decided(decision: RolloutAdmitted | RolloutRefused) -> RolloutRow:
+    admitted = isinstance(decision, RolloutAdmitted)
+    return RolloutRow(
+        trajectory_id=decision.trajectory_id,
+        namespace=decision.namespace,
+        decision="admitted" if admitted else "refused",
+        reason="" if isinstance(decision, RolloutAdmitted) else f"{decision.reason} {decision.detail}".strip(),
+        group=decision.group,
+        reward=decision.reward,
+        advantage=decision.advantage if isinstance(decision, RolloutAdmitted) else None,
+        rollout_id=decision.rollout_id if isinstance(decision, RolloutAdmitted) else "",
+        revision=decision.trajectory_revision,
+    )
+
+
+_FATES: dict[type, str] = {
+    RolloutsLeased: "leased",
+    RolloutsAcknowledged: "consumed",
+    RolloutsReleased: "admitted",
+    RolloutsEvicted: "evicted",
+}
+
+
+def training_rows(log: Log, as_of_ms: int | None = None) -> list[dict[str, Any]]:
+    """Trainings as the ledger has them."""
+    return [
+        {
+            "id": key,
+            "lineage": t.request.lineage,
+            "parent": t.request.parent,
+            "start_from": t.request.start_from,
+            "algorithm": t.request.algorithm,
+            "state": t.state,
+            "rollouts": len(t.request.rollout_ids),
+            "version": t.version,
+            "reason": t.failure or t.request.reason,
+            "manifest": t.manifest,
+            "metrics": t.metrics,
+        }
+        for key, t in ledger(log, as_of_ms).trainings.items()
+    ]
+
+
+def policy_rows(log: Log, as_of_ms: int | None = None) -> list[dict[str, Any]]:
+    """Versions of all lineages as the ledger has them."""
+    return [
+        {"lineage": lineage.name, **plain(version)}
+        for lineage in ledger(log, as_of_ms).lineages.values()
+        for version in lineage.versions.values()
+    ]
