@@ -8,9 +8,9 @@ upcasts older ones at read. ``time_ns`` is told by the producer: shown, never us
 from __future__ import annotations
 
 import uuid
-from typing import Any, Literal, NewType, TypeAlias
+from typing import Annotated, Any, Literal, NewType, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 SCHEMA = 1
 """The schema number this version writes."""
@@ -23,6 +23,8 @@ Split: TypeAlias = Literal["train", "held_out", "report"]
 FeedbackSource: TypeAlias = Literal["user", "human", "environment", "outcome"]
 EndReason: TypeAlias = Literal["done", "limit", "crash", "cancelled"]
 LogprobKind: TypeAlias = Literal["raw", "processed"]
+Nanoseconds: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""Since the epoch, in 64 bits; a larger number is no time."""
 
 
 class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -105,7 +107,7 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ki
     trajectory_id: TrajectoryId
     producer: str = ""
     seq: int | None = None
-    time_ns: int = 0
+    time_ns: Nanoseconds = 0
     agent: str = ""
     subject: str = ""
     schema: int = SCHEMA
