@@ -64,6 +64,12 @@ class Log(Protocol):
         """The log's clock (what a record appended now would be stamped with)."""
         ...
 
+    def wait(self, positions: Mapping[str, int], timeout_s: float) -> bool:
+        """Wait until some ``topic:partition`` (see `millstream.partition.slot`) holds a record at or
+        past its position; False when none does after ``timeout_s``.
+        """
+        ...
+
 
 class Output(Struct, frozen=True):
     """What a processor wants appended; the partition follows from the key."""
@@ -117,6 +123,7 @@ class Consumed(Struct, frozen=True):
 class Assignment(Struct, frozen=True, kw_only=True):
     """What the store knows of a stage when a worker takes it. ``fence`` is minted here and outranks
     every earlier one; state = ``snapshot`` + the records of ``journal`` fed again in order.
+    ``positions`` are by ``topic:partition``, ``topic_ids`` by topic; ``outbox`` is the last number used.
     """
 
     stage: str
@@ -143,6 +150,31 @@ class StateCommit(Struct, frozen=True, kw_only=True):
     high_water: dict[str, int] = field(default_factory=dict)
 
 
+class StagePosition(Struct, frozen=True, kw_only=True, order=True):
+    """How far a stage has read one partition of one topic: ``offset`` is the next to read."""
+
+    stage: str
+    stage_partition: int
+    topic: str
+    partition: int
+    topic_id: str
+    offset: int
+
+
+class Gap(Struct, frozen=True, kw_only=True):
+    """Records [first, end) that a stage will never read: a loss that a person accepted."""
+
+    stage: str
+    stage_partition: int
+    topic: str
+    partition: int
+    topic_id: str
+    first: int
+    end: int
+    reason: str
+    log_ms: int
+
+
 class Store(Protocol):
     """Positions, state, outbox of a stage, committed in one step. On `Conflict` the worker drops its
     memory and assigns again.
@@ -156,6 +188,20 @@ class Store(Protocol):
 
     def commit(self, commit: StateCommit) -> None:
         """All of it or nothing. Raises `Conflict` on an old fence or another expected position."""
+        ...
+
+    def positions(self) -> tuple[StagePosition, ...]:
+        """How far every stage is, sorted; empty before the first commit."""
+        ...
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """Every accepted loss, oldest first."""
+        ...
+
+    def accept_loss(self, stage: str, stage_partition: int, topic: str, partition: int) -> tuple[Gap, ...]:
+        """After `PositionLost`: move the position past what can't be read and record what lies between;
+        empty when nothing is lost. The worker must assign again.
+        """
         ...
 
 

@@ -1,0 +1,254 @@
+"""The embedded runner: one stage on one partition, from the log into the log.
+
+It assigns, restores (snapshot, then the journal fed again with its outputs dropped), feeds, and commits
+outputs, positions and journal in one step, in groups. On `Conflict` it drops its memory and assigns
+again; on `Unavailable` it waits and tries the same step again; any other exception is a fault of the
+program and leaves.
+
+What a stage appends carries ``stage``, ``source`` (its partition) and ``n`` (its outbox number); a
+reader keeps the highest ``n`` of each source and skips the rest: at-least-once delivery, effectively
+once. The snapshot kept in the store is (the processor's snapshot, these marks).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+from millstream.codec import digest
+from millstream.errors import Conflict, PositionLost, Unavailable
+from millstream.events import EventId, Tick, TrajectoryId
+from millstream.partition import slot
+from millstream.ports import Assignment, Consumed, Log, Message, Output, Processor, Record, StateCommit, Store
+from millstream.streams.inbox import Inbox, Runs
+from millstream.topics import BY_NAME, TELEMETRY
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """When a group is committed, and after how much input a snapshot is taken (bytes, seconds)."""
+
+    commit_bytes: int = 256 << 10
+    commit_s: float = 0.05
+    output_bytes: int = 4 << 20
+    snapshot_bytes: int = 64 << 20
+    journal_runs: int = 4096
+
+
+class Kept(Struct, frozen=True, array_like=True):
+    """What the store keeps as a snapshot."""
+
+    state: bytes
+    marks: dict[str, int] = field(default_factory=dict)
+
+
+class StageRunner:
+    """Runs ``processor`` on ``partition``; ``every_partition``: it reads all partitions of its inputs
+    (the one writer of a topic). ``stop`` ends the waiting for something that is unavailable.
+    """
+
+    def __init__(
+        self,
+        processor: Processor,
+        log: Log,
+        store: Store,
+        partition: int = 0,
+        *,
+        every_partition: bool = False,
+        limits: Limits | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self.processor = processor
+        self.log = log
+        self.store = store
+        self.partition = partition
+        self.limits = limits or Limits()
+        self.stop = stop or threading.Event()
+        self.skipped = 0
+        self._stateless = bool(getattr(processor, "stateless", False))
+        self._fresh = processor.snapshot()
+        self._places = self._input_places(every_partition)
+        self._held: Assignment | None = None
+        self._inbox = Inbox(log.read, (), {}, 0)
+        self._positions: dict[str, int] = {}
+        self._marks: dict[str, int] = {}
+        self._outbox = 0
+        self._journal_bytes = self._journal_runs = 0
+        self._ticked: int | None = None
+
+    def _input_places(self, every: bool) -> list[tuple[str, int]]:
+        places: list[tuple[str, int]] = []
+        for topic in self.processor.inputs:
+            count = self.log.partitions(topic)
+            if every:
+                places += [(topic, partition) for partition in range(count)]
+            else:
+                single = topic in BY_NAME and BY_NAME[topic].single
+                places.append((topic, 0 if single else self.partition))
+        return places
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """The next offset to read, by ``topic:partition``; for `Log.wait`."""
+        return {slot(*place): self._positions.get(slot(*place), 0) for place in self._places}
+
+    def start(self) -> None:
+        """Assign and restore now rather than at the first step. Raises `PositionLost`."""
+        if self._held is None:
+            self._patiently(self._assign)
+
+    def run_once(self, max_bytes: int | None = None) -> int:
+        """Feed one group and commit it; how many records it took (0: idle)."""
+        while not self.stop.is_set():
+            self.start()
+            try:
+                return self._step(max_bytes or self.limits.commit_bytes)
+            except Conflict as conflict:
+                logger.warning("%s; reading the state again", conflict)
+                self._held = None
+            except BaseException:
+                self._held = None  # the memory is half a step ahead of the store: never commit it
+                raise
+        return 0
+
+    def _step(self, max_bytes: int) -> int:
+        runs, outputs = Runs(), list[Output]()
+        size = out_size = count = 0
+        deadline = time.monotonic() + self.limits.commit_s
+        self._inbox.begin()
+        while size < max_bytes and out_size < self.limits.output_bytes and (count == 0 or time.monotonic() < deadline):
+            record = self._inbox.pop()
+            if record is None:
+                break
+            made = self._take(record)
+            runs.add(record)
+            count += 1
+            size += len(record.value or b"")
+            if made:
+                outputs += made
+                out_size += sum(len(out.value) for out in made)
+        if count:
+            self._commit(runs.consumed(), outputs, size)
+        return count
+
+    def _take(self, record: Record) -> Sequence[Output]:
+        stage, n = record.headers.get("stage"), record.headers.get("n", "")
+        if stage is not None and n.isdigit():
+            source = f"{record.topic}:{record.partition}/{stage}:{record.headers.get('source', '0')}"
+            if int(n) <= self._marks.get(source, 0):
+                self.skipped += 1
+                return ()
+            self._marks[source] = int(n)
+        return self.processor.feed(record)
+
+    def _commit(self, consumed: tuple[Consumed, ...], outputs: Sequence[Output], size: int, last: bool = False) -> None:
+        assert self._held is not None
+        self._journal_bytes += size
+        self._journal_runs += len(consumed)
+        full = self._journal_bytes >= self.limits.snapshot_bytes or self._journal_runs >= self.limits.journal_runs
+        snapshot = self._snapshot() if full or last or self._stateless else None
+        commit = StateCommit(
+            assignment=self._held,
+            expected=self.positions,
+            consumed=consumed,
+            outputs=tuple(self._numbered(out, number) for number, out in enumerate(outputs, self._outbox + 1)),
+            snapshot=snapshot,
+            high_water=self._marks,
+        )
+        self._patiently(lambda: self.store.commit(commit))
+        self._outbox += len(outputs)
+        self._positions.update({slot(run.topic, run.partition): run.end for run in consumed})
+        if snapshot is not None:
+            self._journal_bytes = self._journal_runs = 0
+
+    def _snapshot(self) -> bytes:
+        state = b"" if self._stateless else self.processor.snapshot()
+        return msgspec.msgpack.encode(Kept(state, self._marks))
+
+    def _numbered(self, out: Output, number: int) -> Output:
+        headers = {**out.headers, "stage": self.processor.name, "source": str(self.partition), "n": str(number)}
+        return Output(out.topic, out.key, out.value, headers)
+
+    def _assign(self) -> None:
+        ids = {topic: self.log.topic_id(topic) for topic in self.processor.inputs}
+        held = self.store.assign(self.processor.name, self.partition, ids)
+        kept = msgspec.msgpack.decode(held.snapshot, type=Kept) if held.snapshot else Kept(self._fresh)
+        self._marks, self._positions, self._outbox = dict(kept.marks), dict(held.positions), held.outbox
+        self._journal_bytes = self._journal_runs = 0
+        if not self._stateless:
+            self.processor.restore(kept.state)
+            for run in held.journal:
+                self._feed_again(run)
+        self._marks.update(held.high_water)
+        self._inbox = Inbox(self._read, self._places, self._positions, 4 * self.limits.commit_bytes)
+        self._held, self._ticked = held, None
+
+    def _feed_again(self, run: Consumed) -> None:
+        offset = run.first
+        self._journal_runs += 1
+        while offset < run.end:
+            records = self.log.read(run.topic, run.partition, offset, 4 * self.limits.commit_bytes)
+            for record in records[: run.end - offset]:
+                self._take(record)
+                self._journal_bytes += len(record.value or b"")
+            if not records:
+                raise PositionLost(
+                    f"{run.topic}:{run.partition} ends at {offset}, but the state of {self.processor.name!r} was made "
+                    f"from records up to {run.end}; restore the log, or go on without them by --accept-loss"
+                )
+            offset += len(records)
+
+    def _read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Sequence[Record]:
+        return self._patiently(lambda: self.log.read(topic, partition, offset, max_bytes))
+
+    def _patiently(self, act: Callable[[], T]) -> T:
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return act()
+            except PositionLost:
+                raise
+            except Unavailable as error:
+                logger.warning("%s: %s; trying again in %.2f s", self.processor.name, error, pause)
+                if self.stop.wait(pause):
+                    raise
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def tick_if_due(self) -> bool:
+        """Append a `Tick` when nothing waits and a timer's time has come; whether it did."""
+        deadline = self.processor.deadline_ms()
+        if self._held is None or deadline is None or deadline == self._ticked or deadline > self.log.now_ms():
+            return False
+        topic, partition = self._tick_place()
+        if len(self._inbox) or self.log.bounds(topic, partition)[1] > self._positions.get(slot(topic, partition), 0):
+            return False
+        identity = digest("tick", self.log.topic_id(topic), str(partition), str(deadline))
+        tick = Tick(id=EventId(identity), trajectory_id=TrajectoryId(""))
+        message = Message("", msgspec.json.encode(tick), {"kind": "tick", "dialect": "millstream"})
+        self._patiently(lambda: self.log.append(topic, [message], partition))
+        self._ticked = deadline
+        return True
+
+    def _tick_place(self) -> tuple[str, int]:
+        wanted = getattr(self.processor, "tick_topic", TELEMETRY.name)
+        return next((place for place in self._places if place[0] == wanted), self._places[0])
+
+    def close(self) -> None:
+        """Leave a snapshot, so that the next start need not feed the journal again. Only after a
+        clean stop: after an exception the memory is not to be kept.
+        """
+        if self._held is not None and self._journal_bytes and not self._stateless:
+            with contextlib.suppress(Conflict):
+                self._commit((), (), 0, last=True)
+        self._held = None
