@@ -283,6 +283,12 @@ class Tracker(Protocol):
         """Register a model directory; the version, distinct even when two register at once."""
         ...
 
+    def registered(self, lineage: str, training_id: str) -> int | None:
+        """The version that a training registered (the lowest, if it did so twice), or None: found by
+        the tag ``training_id``.
+        """
+        ...
+
     def tag(self, lineage: str, version: int, tags: Mapping[str, str]) -> None:
         """Set tags of a version."""
         ...

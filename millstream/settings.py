@@ -12,7 +12,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import Struct, field
@@ -113,10 +113,12 @@ class PolicySettings(Section, frozen=True, kw_only=True):
 
 class TrainerSettings(Section, frozen=True, kw_only=True):
     """One fine-tune. ``tokens_per_batch`` counts padding; ``keep_reward``/``keep_per_group`` select
-    what `sft` imitates. ``options`` go to the algorithm.
+    what `sft` imitates. ``tokens_source = "rendered"``: runs without logged token ids go through the
+    chat template (imitation only). ``options`` go to the algorithm.
     """
 
     algorithm: str = "sft"
+    tokens_source: Literal["logged", "rendered"] = "logged"
     learning_rate: float = 5e-4
     epochs: int = 3
     tokens_per_batch: int = 3000
