@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import queue
 import select
 import signal
 import struct
@@ -132,6 +133,36 @@ class Child:
         if self._answers >= 0:
             os.close(self._answers)
             self._answers = -1
+
+
+class ChildPool:
+    """Some children of one module; a call takes whichever is free. Safe to call from many threads."""
+
+    def __init__(self, module: str, size: int, *, env: Mapping[str, str] | None = None) -> None:
+        """``size`` children, started at their first call or by `warm`."""
+        self.size = size
+        self._children = [Child(module, env=env) for _ in range(size)]
+        self._free: queue.LifoQueue[Child] = queue.LifoQueue()
+        for child in self._children:
+            self._free.put(child)
+
+    def call(self, method: str, payload: bytes, timeout_s: float | None = None) -> bytes:
+        """One call to a free child, waiting for one if need be. Raises as `Child.call` does."""
+        child = self._free.get()
+        try:
+            return child.call(method, payload, timeout_s)
+        finally:
+            self._free.put(child)
+
+    def warm(self) -> None:
+        """Start every child now, so that they load while other things are done."""
+        for child in self._children:
+            child.start()
+
+    def close(self) -> None:
+        """End every child."""
+        for child in self._children:
+            child.close()
 
 
 def _serve(module: str, answers: int) -> None:
