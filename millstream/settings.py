@@ -39,7 +39,9 @@ class Storage(Section, frozen=True, kw_only=True):
 
 
 class Capture(Section, frozen=True, kw_only=True):
-    """The edge: bounds and redaction before anything reaches the log."""
+    """The edge: bounds and redaction before anything reaches the log. ``shares``: how many of the
+    tasks go to train, held out and report, where the caller gives no split.
+    """
 
     max_text_bytes: int = 65_536
     max_event_bytes: int = 1_000_000
@@ -47,6 +49,7 @@ class Capture(Section, frozen=True, kw_only=True):
     queue_events: int = 10_000
     spool_bytes: int = 256_000_000
     redact: tuple[str, ...] = ()
+    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
 
 
 class Assembly(Section, frozen=True, kw_only=True):

@@ -1,0 +1,126 @@
+"""Bounds at the edge: texts, strings inside JSON values, and whole events are cut to size.
+
+A cut text keeps its head and its tail around a mark that says how much is gone; what it was before
+(bytes of UTF-8, SHA-256) goes into `Truncated`. Graders and tokenizers see the cut text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from millstream.events import AnyEvent, Event, MessageReceived, ModelResponded, Task, ToolCall, ToolReturned, Truncated
+
+E = TypeVar("E", bound=Event)
+_MAIN = {MessageReceived: "content", ModelResponded: "text", ToolReturned: "output"}
+_OTHERS = ("reasoning", "error", "comment", "final_answer", "label", "name", "task", "tools")
+_FIXED = frozenset({"kind", "id", "trajectory_id", "producer", "last_seq", "truncated"})
+"""Members of an encoded event that no rewriting of texts touches."""
+
+
+def cut(text: str, max_bytes: int, length: int = 0) -> str:
+    """Head and tail of a storable text in at most ``max_bytes`` bytes of UTF-8 (but never less than the mark).
+
+    ``length``: what the mark says the text measured before any cut; 0: what it measures now.
+    """
+    if len(text) * 4 <= max_bytes:
+        return text
+    data = text.encode()
+    if len(data) <= max_bytes:
+        return text
+    mark = f"\n[… cut: {length or len(data)} bytes in all …]\n".encode()
+    room = max(0, max_bytes - len(mark))
+    head, tail = data[: room - room // 2], data[len(data) - room // 2 :]
+    return head.decode("utf-8", "ignore") + mark.decode() + tail.decode("utf-8", "ignore")
+
+
+def measured(text: str) -> Truncated:
+    """Length in bytes and SHA-256 of a storable text."""
+    data = text.encode()
+    return Truncated(length=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def each_text(value: Any, change: Callable[[str], str], named: Callable[[str, Any], Any] | None = None) -> Any:
+    """A JSON value with ``change`` applied to every string, keys too, and non-finite numbers as null.
+
+    ``named`` may replace a member of an object by its key first.
+    """
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        picked = {key: named(str(key), item) if named else item for key, item in value.items()}
+        return {change(str(key)): each_text(item, change, named) for key, item in picked.items()}
+    if isinstance(value, list | tuple):
+        return [each_text(item, change, named) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def rewritten(event: AnyEvent, change: Callable[[str], str], named: Callable[[str, Any], Any]) -> AnyEvent:
+    """The event with `each_text` over all its members but its identity."""
+    tree = msgspec.to_builtins(event)
+    for name, value in tree.items():
+        if name not in _FIXED:
+            tree[name] = each_text(value, change, named)
+    made: AnyEvent = msgspec.convert(tree, type(event))
+    return made
+
+
+def bound_texts(event: AnyEvent, max_bytes: int) -> AnyEvent:
+    """The event with every long text cut; the main text's `Truncated` is set, the others are flagged."""
+    main = _MAIN.get(type(event))
+    if main is not None:
+        event = _cut_main(event, main, max_bytes)
+    if isinstance(event, ModelResponded):
+        event = _cut_calls(event, max_bytes)
+    short: AnyEvent = _cut_others(event, max_bytes)
+    return short
+
+
+def _cut_main(event: Any, name: str, max_bytes: int) -> Any:
+    text = getattr(event, name)
+    short = cut(text, max_bytes, event.truncated.length if event.truncated else 0)
+    if short is text:
+        return event
+    return flagged(replace(event, **{name: short}, truncated=event.truncated or measured(text)), "truncated")
+
+
+def _cut_calls(event: ModelResponded, max_bytes: int) -> ModelResponded:
+    calls = tuple(_cut_call(call, max_bytes) for call in event.tool_calls)
+    if calls == event.tool_calls:
+        return event
+    return flagged(replace(event, tool_calls=calls), "arguments_cut")
+
+
+def _cut_call(call: ToolCall, max_bytes: int) -> ToolCall:
+    return replace(
+        call,
+        arguments=each_text(call.arguments, lambda text: cut(text, max_bytes)),
+        arguments_raw=cut(call.arguments_raw, max_bytes),
+    )
+
+
+def _cut_others(event: Any, max_bytes: int) -> Any:
+    def changed(value: Any) -> Any:
+        if isinstance(value, Task):
+            parts = {name: changed(getattr(value, name)) for name in ("question", "reference", "metadata")}
+            return replace(value, **parts)
+        return type(value)(each_text(value, lambda text: cut(text, max_bytes))) if value else value
+
+    for name in _OTHERS:
+        value = getattr(event, name, None)
+        if value and (short := changed(value)) != value:
+            event = flagged(replace(event, **{name: short}), f"{name}_cut")
+    return event
+
+
+def flagged(event: E, *flags: str) -> E:
+    """The event with flags added, each once."""
+    new = [flag for flag in dict.fromkeys(flags) if flag not in event.flags]
+    return replace(event, flags=(*event.flags, *new)) if new else event

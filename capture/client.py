@@ -1,0 +1,143 @@
+"""The client of the SDK: it begins runs and takes feedback, and its sender brings both to the log."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from millstream import settings
+from millstream.capture import values
+from millstream.capture.guard import guarded, report
+from millstream.capture.recorder import Run
+from millstream.capture.sender import Counters, Sender
+from millstream.capture.tasks import tools_hash
+from millstream.events import (
+    AnyEvent,
+    EventId,
+    FeedbackGiven,
+    FeedbackSource,
+    Task,
+    TrajectoryId,
+    TrajectoryStarted,
+    new_id,
+)
+from millstream.ports import Log
+
+_SOURCES = frozenset({"user", "human", "environment", "outcome"})
+_SPLITS = frozenset({"train", "held_out", "report"})
+
+
+class Client:
+    """Records runs into a log. ``spool`` is the folder for what the log does not take.
+
+    Raises `SettingsError` for a bad ``[capture] redact``. One a process is enough.
+    """
+
+    def __init__(self, log: Log, capture: settings.Capture | None = None, spool: Path | None = None) -> None:
+        self._capture = capture or settings.Capture()
+        self._sender = Sender(log, self._capture, spool)
+        self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+    @property
+    def producer(self) -> str:
+        """This process's id in its events."""
+        return self._sender.producer
+
+    @property
+    def counters(self) -> Counters:
+        """What became of this process's events."""
+        return self._sender.counters
+
+    @property
+    def redacted(self) -> dict[str, int]:
+        """Secrets taken out, by pattern."""
+        return dict(self._sender.edge.redactor.counts)
+
+    def put(self, event: AnyEvent, size: int) -> bool:
+        """Queue an event; False when there is no room."""
+        return self._sender.put(event, size)
+
+    def start_run(self, task: Any = None, **fields: Any) -> Run:
+        """Begin a run; see `millstream.record` for the fields."""
+        try:
+            run = Run(self, _started(task, fields), self._capture.shares)
+        except Exception as error:  # noqa: BLE001 - the agent goes on without what could not be understood
+            report("start_run", error)
+            run = Run(self, TrajectoryStarted(id=EventId(""), trajectory_id=TrajectoryId(new_id()), source="sdk"))
+        self._runs.add(run)
+        return run
+
+    @guarded
+    def feedback(  # noqa: PLR0913 - the fields of the event
+        self,
+        trajectory_id: str,
+        *,
+        value: float | None = None,
+        source: FeedbackSource = "user",
+        name: str = "",
+        label: str = "",
+        comment: str = "",
+        response_id: str = "",
+        valid_time_ns: int = 0,
+        subject: str = "",
+    ) -> None:
+        """Record a judgement on a run, at any time and from any process; see `millstream.feedback`."""
+        if source not in _SOURCES:
+            raise ValueError(f"feedback source {source!r}: use one of {', '.join(sorted(_SOURCES))}")
+        number = values.number(int(value) if isinstance(value, bool) else value)
+        event = FeedbackGiven(
+            id=EventId(new_id()),
+            trajectory_id=TrajectoryId(trajectory_id),
+            producer=self.producer,
+            time_ns=time.time_ns(),
+            subject=subject,
+            source=source,
+            name=name,
+            value=number,
+            label=label,
+            comment=comment,
+            response_id=response_id,
+            valid_time_ns=valid_time_ns,
+            flags=("non_finite",) if value is not None and number is None else (),
+        )
+        self.put(event, 400 + len(comment))
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Wait until the log has everything recorded so far; whether it has."""
+        for run in list(self._runs):
+            run.begin()
+        return self._sender.flush(timeout)
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Bring everything to the log or the spool and stop; whether nothing was left behind."""
+        for run in list(self._runs):
+            run.begin()
+        return self._sender.close(timeout)
+
+
+def _started(task: Any, fields: Mapping[str, Any]) -> TrajectoryStarted:
+    tools = tuple(values.mapping(values.plain(tool)) for tool in fields.get("tools") or ())
+    split = fields.get("split")
+    if split is not None and split not in _SPLITS:
+        raise ValueError(f"split {split!r}: use one of {', '.join(sorted(_SPLITS))}, or none to have it decided")
+    version = fields.get("policy_version")
+    return TrajectoryStarted(
+        id=EventId(""),
+        trajectory_id=TrajectoryId(fields.get("trajectory_id") or new_id()),
+        task=values.task_of(task) if task is not None else Task(),
+        lineage=fields.get("lineage") or "",
+        policy_version=None if version is None else int(version),
+        interface=values.interface_of(fields.get("interface"), tools, tools_hash(tools)),
+        split=split,
+        group=values.word(fields.get("group")),
+        attempt=int(fields.get("attempt") or 0),
+        group_size=int(fields.get("group_size") or 1),
+        propensity=values.number(fields.get("propensity")),
+        tools=tools,
+        agent=values.word(fields.get("agent")),
+        subject=values.word(fields.get("subject")),
+        source="sdk",
+    )

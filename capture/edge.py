@@ -1,0 +1,122 @@
+"""The edge: what an event passes on its way into the log, on every door alike.
+
+Lone surrogates are replaced, texts bounded, secrets taken out, the whole event bounded; each change is
+flagged on the event. An event that needs none of it is encoded once and scanned once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from millstream import settings
+from millstream.capture.bounds import bound_texts, flagged, rewritten
+from millstream.capture.redaction import Redactor
+from millstream.events import AnyEvent, ModelResponded, TrajectoryEnded, TrajectoryStarted
+from millstream.repair import sound_event
+
+_MARGIN = 8192
+"""Bytes kept beside the final cut until secrets are out, so that none is split by it."""
+_REMEMBERED = 10_000
+_encode = msgspec.json.Encoder().encode
+
+
+class Edge:
+    """Turns events into the bytes that may be stored. Not thread-safe: one thread feeds it."""
+
+    def __init__(self, capture: settings.Capture) -> None:
+        self.redactor = Redactor(capture.redact)
+        self._text_bytes = capture.max_text_bytes
+        self._event_bytes = capture.max_event_bytes
+        self._redacted: OrderedDict[str, None] = OrderedDict()
+
+    def encode(self, event: AnyEvent) -> bytes:
+        """One line of NDJSON without its line break, at most ``max_event_bytes`` long."""
+        try:
+            data = _encode(event)
+        except UnicodeEncodeError:
+            event = cast("AnyEvent", sound_event(event))
+            data = _encode(event)
+        long = len(data) > self._text_bytes
+        if long:
+            event = bound_texts(event, self._text_bytes + _MARGIN)
+            data = _encode(event)
+        clean = self._without_secrets(event, data)
+        if long:
+            clean = bound_texts(clean, self._text_bytes)
+        if long or clean is not event:
+            data = _encode(clean)
+        return data if len(data) <= self._event_bytes else self._shrunk(clean)
+
+    def _without_secrets(self, event: AnyEvent, data: bytes) -> AnyEvent:
+        if self.redactor.suspects(data):
+            before = sum(self.redactor.counts.values())
+            clean = rewritten(event, self.redactor.text, self.redactor.named)
+            if sum(self.redactor.counts.values()) > before:
+                self._remember(event.trajectory_id)
+                event = flagged(_without_own_ids(clean), "redacted")
+        if self._redacted and event.trajectory_id in self._redacted:
+            event = self._without_prompt_ids(event)
+        return event
+
+    def _remember(self, trajectory_id: str) -> None:
+        self._redacted[trajectory_id] = None
+        if len(self._redacted) > _REMEMBERED:
+            self._redacted.popitem(last=False)
+
+    def _without_prompt_ids(self, event: AnyEvent) -> AnyEvent:
+        if isinstance(event, TrajectoryEnded):
+            self._redacted.pop(event.trajectory_id, None)
+        if isinstance(event, ModelResponded) and event.prompt_token_ids is not None:
+            return flagged(replace(event, prompt_token_ids=None), "prompt_token_ids_dropped")
+        return event
+
+    def _shrunk(self, event: AnyEvent) -> bytes:
+        for shrink in _SHRINKS:
+            event = shrink(event)
+            data = _encode(event)
+            if len(data) <= self._event_bytes:
+                return data
+        bare = type(event)(id=event.id, trajectory_id=event.trajectory_id, producer=event.producer, seq=event.seq)
+        return _encode(flagged(replace(bare, time_ns=event.time_ns), "too_large_emptied"))
+
+
+def _without_own_ids(event: AnyEvent) -> AnyEvent:
+    """Token ids would spell the secret again."""
+    if isinstance(event, ModelResponded) and event.token_ids is not None:
+        return flagged(replace(event, token_ids=None, logprobs=None), "token_ids_dropped")
+    return event
+
+
+def _drop(kind: type[Any], **values: Any) -> Callable[[AnyEvent], AnyEvent]:
+    def shrink(event: AnyEvent) -> AnyEvent:
+        changed = {k: v for k, v in values.items() if isinstance(event, kind) and getattr(event, k) != v}
+        return flagged(replace(event, **changed), *(f"{name}_dropped" for name in changed)) if changed else event
+
+    return shrink
+
+
+def _drop_metadata(event: AnyEvent) -> AnyEvent:
+    if isinstance(event, TrajectoryStarted) and event.task.metadata:
+        return flagged(replace(event, task=replace(event.task, metadata={})), "metadata_dropped")
+    return event
+
+
+def _shorter(max_bytes: int) -> Callable[[AnyEvent], AnyEvent]:
+    return lambda event: bound_texts(event, max_bytes)
+
+
+_SHRINKS: tuple[Callable[[AnyEvent], AnyEvent], ...] = (
+    _drop(ModelResponded, prompt_token_ids=None),
+    _drop(ModelResponded, token_ids=None, logprobs=None),
+    _shorter(8192),
+    _drop_metadata,
+    _drop(TrajectoryStarted, tools=()),
+    _drop(ModelResponded, tool_calls=()),
+    _shorter(256),
+)
+"""What is given up first when a whole event is too large, dearest last."""
