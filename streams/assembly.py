@@ -1,0 +1,114 @@
+"""Assembly: events of one partition in, whole trajectories out. A pure fold over the log.
+
+Nothing here reads a clock: time is the log time of the records, timers fire from records only, so a
+replay from any snapshot gives the same bytes. Completeness is decided by evidence (every seq of every
+producer that the end listed; no dangling link ``grace`` after the root ended); time only decides when
+to stop waiting. `assembly_fold` has the transitions.
+"""
+
+from __future__ import annotations
+
+from millstream.codec import decode_lines
+from millstream.errors import EventError
+from millstream.events import FeedbackGiven, Tick
+from millstream.ports import Output, Record
+from millstream.settings import Assembly
+from millstream.streams import assembly_state as state
+from millstream.streams.assembly_effects import Effects
+from millstream.streams.assembly_fold import Fold
+from millstream.streams.assembly_ledger import Ledger
+from millstream.streams.dead_letters import Place
+from millstream.topics import TELEMETRY
+
+DIALECT = "millstream"
+
+
+class Assembler:
+    """The stage ``assemble`` for one partition of ``telemetry``: a `millstream.ports.Processor`.
+
+    ``topic_id`` is written into dead letters, ``mapping_epoch`` into trajectories. A record is NDJSON
+    of events; one with the header ``import`` = 1 is never too old.
+    """
+
+    def __init__(self, settings: Assembly, *, topic_id: str = "", mapping_epoch: int = 0) -> None:
+        self.name = "assemble"
+        self.inputs = (TELEMETRY.name,)
+        self._settings = settings
+        self._mapping_epoch = mapping_epoch
+        self._next_offset = 0
+        self._effects = Effects(self.name, topic_id)
+        self._fold = Fold(settings, self._effects, mapping_epoch)
+
+    def feed(self, record: Record) -> list[Output]:
+        """Fold one record in; an offset that was fed before changes nothing."""
+        if record.offset < self._next_offset:
+            return []
+        self._next_offset = record.offset + 1
+        self._effects.begin(record)
+        self._fold.advance(record.log_ms)
+        if record.headers.get("dialect", DIALECT) != DIALECT:
+            self._foreign(record)
+        else:
+            self._lines(record)
+        return self._effects.outputs
+
+    def _lines(self, record: Record) -> None:
+        """Each line of a record, in order, at one moment of log time."""
+        fold, ledger = self._fold, self._fold.ledger
+        imported = record.headers.get("import") == "1"
+        decoded = decode_lines(record.value or b"")
+        ledger.inputs += max(len(decoded), 1)
+        ledger.null += not decoded
+        for index, (event, raw) in enumerate(decoded):
+            if isinstance(event, EventError):
+                ledger.dead += 1
+                self._effects.refused(event.reason, str(event), Place(record.offset, index), raw)
+            elif isinstance(event, FeedbackGiven):
+                ledger.feedback += 1
+                self._effects.feedback(event.trajectory_id, raw)
+            elif isinstance(event, Tick):
+                ledger.tick += 1
+            else:
+                fold.take(event, raw, record.offset, index, imported=imported)
+
+    def _foreign(self, record: Record) -> None:
+        self._fold.ledger.inputs += 1
+        self._fold.ledger.dead += 1
+        detail = f"dialect {record.headers['dialect']!r}: this version maps only {DIALECT!r}"
+        self._effects.refused("unknown_dialect", detail, Place(record.offset, -1), record.value or b"")
+
+    def deadline_ms(self) -> int | None:
+        """When the next trajectory is sealed by a timer, or None; forgetting needs no tick."""
+        return self._fold.deadline()
+
+    def snapshot(self) -> bytes:
+        """The state, canonical."""
+        fold = self._fold
+        runs = [state.pack_run(name, run) for name, run in sorted(fold.runs.items())]
+        passing, kept = fold.closed.dump()
+        return state.dump(
+            state.Packed(state.FORMAT, fold.now, self._next_offset, fold.ledger, runs, passing, kept),
+        )
+
+    def restore(self, snapshot: bytes) -> None:
+        """Replace the state by a snapshot's; an empty one is the beginning."""
+        packed = state.load(snapshot) if snapshot else state.empty()
+        fold = Fold(self._settings, self._effects, self._mapping_epoch)
+        fold.resume(packed.now, packed.ledger, [(run.trajectory_id, state.unpack_run(run)) for run in packed.runs])
+        fold.closed.load(packed.passing, packed.kept)
+        self._fold, self._next_offset = fold, packed.next_offset
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where each input went."""
+        return self._fold.ledger
+
+    @property
+    def open(self) -> int:
+        """Trajectories that wait for more."""
+        return sum(not run.reason for run in self._fold.runs.values())
+
+    @property
+    def remembered(self) -> int:
+        """Sealed trajectories that are still known: amendable ones and tombstones."""
+        return len(self._fold.closed) + len(self._fold.runs) - self.open

@@ -1,0 +1,91 @@
+"""Dead letters: what a stage could not use, with where it came from, why, and a bounded original."""
+
+from __future__ import annotations
+
+import base64
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+import millstream
+from millstream.ports import Output, Record
+from millstream.topics import DEAD_LETTERS
+
+MAX_ORIGINAL_BYTES = 65_536
+
+Encoding: TypeAlias = Literal["utf-8", "base64"]
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=True):
+    """One unusable or late thing. ``topic``, ``topic_id``, ``partition``, ``offset`` and ``index`` (the
+    line within the record, −1 for a whole record) say where it lies; ``reason`` is a short word to
+    group by (``undecodable``, ``late:after_end`` …), ``detail`` a sentence for people. ``original`` is
+    cut to `MAX_ORIGINAL_BYTES` of ``size``.
+    """
+
+    stage: str
+    topic: str
+    partition: int
+    offset: int
+    index: int
+    reason: str
+    topic_id: str = ""
+    detail: str = ""
+    trajectory_id: str = ""
+    log_ms: int = 0
+    code_version: str = ""
+    size: int = 0
+    encoding: Encoding = "utf-8"
+    original: str = ""
+
+
+class Place(Struct, frozen=True, gc=False):
+    """Where in a record's partition something lies."""
+
+    offset: int
+    index: int
+
+
+def original(raw: bytes) -> tuple[str, Encoding]:
+    """The bounded text of some bytes: as it is when it is UTF-8, else base64."""
+    kept = raw[:MAX_ORIGINAL_BYTES]
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(kept).decode(), "base64"
+    return kept.decode(errors="ignore"), "utf-8"
+
+
+def dead_letter(
+    stage: str,
+    record: Record,
+    place: Place,
+    raw: bytes,
+    *,
+    reason: str,
+    detail: str,
+    trajectory_id: str = "",
+    topic_id: str = "",
+) -> Output:
+    """The output that keeps ``raw``, found at ``place`` of the record's partition. ``record`` is the
+    one being fed: it gives topic, partition and log time.
+    """
+    text, encoding = original(raw)
+    letter = DeadLetter(
+        stage=stage,
+        topic=record.topic,
+        topic_id=topic_id,
+        partition=record.partition,
+        offset=place.offset,
+        index=place.index,
+        reason=reason,
+        detail=detail,
+        trajectory_id=trajectory_id,
+        log_ms=record.log_ms,
+        code_version=millstream.__version__,
+        size=len(raw),
+        encoding=encoding,
+        original=text,
+    )
+    return Output(DEAD_LETTERS.name, trajectory_id or record.key, msgspec.json.encode(letter), {"kind": "dead_letter"})
