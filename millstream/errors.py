@@ -70,7 +70,13 @@ class Unavailable(MillstreamError):
 
 
 class PositionLost(Unavailable):
-    """A stage's position lies outside its topic, or the topic was replaced; a person must decide."""
+    """A stage's position lies outside its topic, the topic was replaced, or records are damaged; a
+    person must decide. ``resume``: the next offset that can be read, where there is one.
+    """
+
+    def __init__(self, message: str, resume: int | None = None) -> None:
+        super().__init__(message)
+        self.resume = resume
 
 
 class Conflict(MillstreamError):

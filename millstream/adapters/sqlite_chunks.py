@@ -78,12 +78,16 @@ def _crc(topic: str, partition: int, offset: int, n: int, data: bytes) -> int:
 
 
 def unpack(row: Row, offset: int) -> list[Record]:
-    """The records of a chunk from ``offset`` on. Raises `PositionLost` on a damaged chunk."""
+    """The records of a chunk from ``offset`` on. Raises `PositionLost` on a damaged chunk, or when
+    ``offset`` lies before it (the chunk between is gone).
+    """
     topic, partition, base, n, log_time, crc, codec, data = row
     where = f"{topic}:{partition} at offset {base} ({n} records)"
+    if base > offset:
+        raise PositionLost(f"{topic}:{partition} {missing(offset, base)}")
     if codec != CODEC:
         raise PositionLost(f"{where} is written in codec {codec}, which this version does not know; upgrade millstream")
-    if _crc(topic, partition, base, n, data) != crc:
+    if not isinstance(data, bytes) or _crc(topic, partition, base, n, data) != crc:
         raise PositionLost(
             f"{where} is damaged: its checksum does not match; restore the file from a copy, "
             "or go on without it by --accept-loss"
@@ -91,11 +95,15 @@ def unpack(row: Row, offset: int) -> list[Record]:
     packed = _decode(data)
     if base < offset:
         del packed[: offset - base]
-        base = offset
     return [
-        Record(topic, partition, base + i, log_time, key, value, headers)
-        for i, (key, headers, value) in enumerate(packed)
+        Record(topic, partition, at, log_time, key, value, headers)
+        for at, (key, headers, value) in enumerate(packed, offset)
     ]
+
+
+def missing(offset: int, end: int) -> str:
+    """How records that should be there are told to be gone."""
+    return f"has no records {offset} to {end - 1}: restore the file from a copy, or go on without them by --accept-loss"
 
 
 def select(connection: sqlite3.Connection, topic: str, partition: int, offset: int, max_bytes: int) -> list[Row]:

@@ -52,7 +52,9 @@ class SqliteFile:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise Unavailable(f"{path.parent}: {error.strerror}; choose another [storage] data") from None
+            raise Unavailable(
+                f"{path.parent}: {error.strerror}; make it writable or choose another [storage] data"
+            ) from None
         self.connection()
 
     def connection(self) -> sqlite3.Connection:
@@ -128,10 +130,15 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """One consistent view; keep it short, the WAL can't shrink meanwhile."""
+        """One consistent view, that of the thread's own `write` inside one; keep it short, the WAL
+        can't shrink meanwhile.
+        """
         connection = self.connection()
-        with self.errors(), _transaction(connection, "DEFERRED"):
+        if connection.in_transaction:
             yield connection
+        else:
+            with self.errors(), _transaction(connection, "DEFERRED"):
+                yield connection
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:

@@ -61,8 +61,9 @@ class SqliteLog:
 
     def topics(self) -> dict[str, int]:
         """Every topic with its number of partitions."""
-        with self.file.read() as connection:
-            return dict(connection.execute("SELECT name, partitions FROM topic ORDER BY name").fetchall())
+        with self.file.errors():
+            rows = self.file.connection().execute("SELECT name, partitions FROM topic ORDER BY name").fetchall()
+        return dict(rows)
 
     def append(self, topic: str, messages: Sequence[Message], partition: int = 0) -> int:
         """Append in order, all or nothing; the offset of the first."""
@@ -76,16 +77,32 @@ class SqliteLog:
         """Whole chunks from ``offset`` on until ``max_bytes`` are reached."""
         with self.file.read() as connection:
             first, after = self._head(topic, partition)
-            if not first <= offset <= after:
-                raise PositionLost(
-                    f"{self.file.path}: offset {offset} of {topic}:{partition} lies outside the topic "
-                    f"({first} to {after}); restore the file, or go on without the lost records by --accept-loss"
-                )
-            rows = chunks.select(connection, topic, partition, offset, max_bytes) if offset < after else []
+            rows = chunks.select(connection, topic, partition, offset, max_bytes) if first <= offset < after else []
+        if not first <= offset <= after:
+            raise PositionLost(
+                f"{self.file.path}: offset {offset} of {topic}:{partition} lies outside the topic "
+                f"({first} to {after}); restore the file, or go on without the lost records by --accept-loss",
+                resume=first if offset < first else None,
+            )
         records: list[Record] = []
-        for row in rows:
-            records += chunks.unpack(row, offset)
+        try:
+            for row in rows:
+                records += chunks.unpack(row, offset + len(records))
+        except PositionLost as lost:
+            if not records:
+                raise PositionLost(f"{self.file.path}: {lost}", self._resume(topic, partition, offset, after)) from None
+        if not records and offset < after:
+            raise PositionLost(f"{self.file.path}: {topic}:{partition} {chunks.missing(offset, after)}", resume=after)
         return records
+
+    def _resume(self, topic: str, partition: int, offset: int, after: int) -> int:
+        """The first chunk that begins after an unreadable offset."""
+        with self.file.read() as connection:
+            found = connection.execute(
+                "SELECT min(base_offset) FROM chunk WHERE topic = ? AND partition = ? AND base_offset > ?",
+                (topic, partition, offset),
+            ).fetchone()[0]
+        return after if found is None else int(found)
 
     def bounds(self, topic: str, partition: int = 0) -> tuple[int, int]:
         """(first offset kept, next offset to be written)."""

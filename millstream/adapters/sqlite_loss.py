@@ -34,8 +34,8 @@ def accept_loss(
         _forget(connection, stage, place)
     else:
         holes, moved = _outside(position, first, after)
-        holes += _mend(connection, stage, place, (first, after))
-        if damaged := next(_damaged(connection, place, moved, min(moved + 1, after)), None):
+        holes += _mend(log, connection, stage, place)
+        if damaged := next(_damaged(log, place, moved, min(moved + 1, after)), None):
             holes.append((moved, damaged[1], "a damaged chunk"))
             moved = damaged[1]
     connection.execute(
@@ -72,19 +72,16 @@ def _outside(position: int, first: int, after: int) -> tuple[list[tuple[int, int
     return [], position
 
 
-def _damaged(connection: sqlite3.Connection, place: tuple[str, int], first: int, end: int) -> Iterator[_Range]:
-    """The damaged chunks that touch [first, end)."""
+def _damaged(log: SqliteLog, place: tuple[str, int], first: int, end: int) -> Iterator[_Range]:
+    """The ranges from [first, end) on that can't be read."""
     offset = first
     while offset < end:
-        rows = chunks.select(connection, *place, offset, 1)
-        if not rows or rows[0][2] >= end:
-            return
-        base, n = rows[0][2], rows[0][3]
         try:
-            chunks.unpack(rows[0], offset)
-        except PositionLost:
-            yield base, base + n
-        offset = base + n
+            offset += len(log.read(*place, offset, chunks.CHUNK_BYTES))
+        except PositionLost as lost:
+            resume = end if lost.resume is None else lost.resume
+            yield offset, resume
+            offset = resume
 
 
 def _forget(connection: sqlite3.Connection, stage: tuple[str, int], place: tuple[str, int]) -> None:
@@ -94,9 +91,10 @@ def _forget(connection: sqlite3.Connection, stage: tuple[str, int], place: tuple
 
 
 def _mend(
-    connection: sqlite3.Connection, stage: tuple[str, int], place: tuple[str, int], bounds: _Range
+    log: SqliteLog, connection: sqlite3.Connection, stage: tuple[str, int], place: tuple[str, int]
 ) -> list[tuple[int, int, str]]:
     """Cut unreadable ranges out of the journal, keeping the order of the rest."""
+    bounds = log.bounds(*place)
     rows = connection.execute(
         "SELECT topic, input, first, end FROM journal WHERE stage = ? AND partition = ? ORDER BY n", stage
     ).fetchall()
@@ -107,7 +105,7 @@ def _mend(
             kept.append((topic, partition, first, end))
             continue
         start, stop = max(first, bounds[0]), min(end, bounds[1])
-        cuts = [*_damaged(connection, place, start, stop), (max(stop, start), max(stop, start))]
+        cuts = [*_damaged(log, place, start, stop), (max(stop, start), max(stop, start))]
         for cut, resume in cuts:
             if start < cut:
                 kept.append((topic, partition, start, min(cut, stop)))
