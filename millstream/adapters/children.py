@@ -28,7 +28,7 @@ _HEAD = struct.Struct("<IB")
 _OK, _ERROR = 0, 1
 
 
-class ChildTimeout(Unavailable):
+class ChildTimeout(Unavailable, TimeoutError):
     """The child did not answer by the deadline and was killed."""
 
 

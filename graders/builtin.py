@@ -1,0 +1,69 @@
+"""The built-in graders: a closed list of name, version, range and the factory that takes the options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from millstream.errors import SettingsError
+from millstream.graders import correct, efficiency, finqa, groundedness, numeric, safety, schema, text, tools
+from millstream.graders import format as form
+from millstream.graders.epochs import builtin_epoch, file_digest
+from millstream.graders.registry import Factory, Grader
+from millstream.settings import nearest
+
+
+class Builtin(Struct, frozen=True):
+    """A built-in grader. Raising ``version`` says that outcomes changed; the golden files hold it to that."""
+
+    name: str
+    version: int
+    factory: Factory
+    tells: str
+
+
+BUILTINS: Final = {
+    made.name: made
+    for made in (
+        Builtin("correct", correct.VERSION, correct.correct, "the final answer is the task's reference"),
+        Builtin("numeric", numeric.VERSION, numeric.numeric, "the final number is the reference, within what it shows"),
+        Builtin("exact", text.VERSION, text.exact, "the final answer is the reference, word for word"),
+        Builtin("contains", text.VERSION, text.contains, "the final answer holds the reference"),
+        Builtin("finqa", finqa.VERSION, finqa.finqa, "the final answer is a FinQA program that gives the reference"),
+        Builtin("schema", schema.VERSION, schema.json_schema, "the final answer fits a JSON Schema"),
+        Builtin("format", form.VERSION, form.format_validity, "share of well-formed actions"),
+        Builtin("tools", tools.VERSION, tools.tool_use, "the calls are the ones that the task expects"),
+        Builtin("efficiency", efficiency.VERSION, efficiency.efficiency, "share of calls that were useful"),
+        Builtin("safety", safety.VERSION, safety.safety, "no forbidden tool, forbidden text or leaked secret"),
+        Builtin(
+            "groundedness",
+            groundedness.VERSION,
+            groundedness.groundedness,
+            "the final answer is a loaded figure (the example's, with a hole: do not train on it)",
+        ),
+    )
+}
+
+
+def builtin(name: str, options: Mapping[str, Any] | None = None, root: Path | None = None) -> Grader:
+    """A built-in grader with its options; an option ``file`` is relative to ``root``, and its content is
+    part of the epoch. Raises `SettingsError` for an unknown name or option.
+    """
+    made = BUILTINS.get(name)
+    if made is None:
+        raise SettingsError(f"unknown grader {name!r}{nearest(name, sorted(BUILTINS))}")
+    given = dict(options or {})
+    known = list(inspect.signature(made.factory).parameters)
+    for option in given:
+        if option not in known:
+            hint = nearest(option, known) if known else "; it has no options"
+            raise SettingsError(f"[graders.options.{name}]: unknown option {option!r}{hint}")
+    hashed = dict(given)
+    if "file" in given:
+        path = (root or Path()) / str(given["file"])
+        given["file"], hashed["file"] = str(path), file_digest(path, f"[graders.options.{name}]")
+    return Grader(name, made.factory(**given), epoch=builtin_epoch(name, made.version, hashed), source="builtin")

@@ -1,0 +1,89 @@
+"""From settings to the graders that run: built-ins here, people's own in a child process.
+
+``[graders] files`` names files whose graders all run; ``enabled`` names built-ins and graders of installed
+packages. A grader of one's own stands before a built-in of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from millstream.errors import SettingsError
+from millstream.graders import feedback, messages
+from millstream.graders.builtin import BUILTINS, builtin
+from millstream.graders.running import Crew, GraderSet, Spawn
+from millstream.graders.userfiles import offered
+from millstream.settings import Graders, nearest
+
+
+def load(settings: Graders, root: Path, spawn: Spawn) -> GraderSet:
+    """The graders that the settings enable. Paths are relative to ``root``; ``spawn`` makes the child
+    process, which is only made when somebody's own graders are asked for. Close the set after use.
+
+    Raises `SettingsError` for an unknown grader or option, or a file that can't be loaded.
+    """
+    packaged = offered()
+    wanted = tuple(name for name in settings.enabled if name in packaged)
+    crew = _crew(settings, root, wanted, spawn) if settings.files or wanted else None
+    try:
+        return _set(settings, root, crew)
+    except SettingsError:
+        if crew:
+            crew.close()
+        raise
+
+
+def load_one(name: str, settings: Graders, root: Path, spawn: Spawn) -> GraderSet:
+    """Just the grader of that name, as the settings would make it: for `millstream grade`.
+
+    Its file is found among ``[graders] files``. Raises `SettingsError` naming the nearest one.
+    """
+    if name in BUILTINS and not settings.files:
+        return GraderSet([builtin(name, settings.options.get(name), root)])
+    enabled = Graders(
+        enabled=(name,) if name in BUILTINS or name in offered() else (),
+        files=settings.files,
+        timeout_s=settings.timeout_s,
+        attempts=settings.attempts,
+        options=settings.options,
+    )
+    everything = load(enabled, root, spawn)
+    if name not in everything.names:
+        known = sorted({*everything.names, *BUILTINS, *offered()})
+        everything.close()
+        raise SettingsError(f"unknown grader {name!r}{nearest(name, known)}")
+    return everything.only(name)
+
+
+def known_names(settings: Graders, root: Path, spawn: Spawn) -> tuple[str, ...]:
+    """Every name that a formula may use: the enabled graders."""
+    enabled = load(settings, root, spawn)
+    enabled.close()
+    return enabled.names
+
+
+def _crew(settings: Graders, root: Path, wanted: Sequence[str], spawn: Spawn) -> Crew:
+    if settings.timeout_s <= 0 or settings.attempts < 1:
+        raise SettingsError("[graders]: timeout_s must be above 0 and attempts at least 1")
+    files = tuple(str((root / Path(file).expanduser()).resolve()) for file in settings.files)
+    load = messages.Load(files=files, wanted=tuple(wanted), options=settings.options)
+    return Crew(spawn, load, timeout_s=settings.timeout_s, attempts=settings.attempts)
+
+
+def _set(settings: Graders, root: Path, crew: Crew | None) -> GraderSet:
+    own = {grader.name for grader in crew.graders} if crew else set()
+    names = [name for name in dict.fromkeys(settings.enabled) if name not in own and not _is_feedback(name)]
+    for name in names:
+        if name not in BUILTINS:
+            known = sorted({*BUILTINS, *own, *offered(), feedback.NAME})
+            raise SettingsError(f"[graders] enabled names an unknown grader {name!r}{nearest(name, known)}")
+    for name in settings.options:
+        if name not in {*BUILTINS, *own}:
+            raise SettingsError(f"[graders.options.{name}]: no such grader{nearest(name, sorted({*BUILTINS, *own}))}")
+    return GraderSet([builtin(name, settings.options.get(name), root) for name in names], crew)
+
+
+def _is_feedback(name: str) -> bool:
+    """Feedback is no function of a trajectory: it is graded as it comes, enabled or not."""
+    return name == feedback.NAME or name.startswith(feedback.NAME + ".")

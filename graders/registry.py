@@ -1,0 +1,167 @@
+"""The decorator that makes a grader, and the registry that finds one by its name.
+
+A grader is a function of a `Trajectory` that returns a `Grade`, or a bare number in its declared range.
+Whatever else it returns, and whatever it raises, becomes a `Failed` grade: nothing here turns a failure
+into a number.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias, overload
+
+from millstream.errors import GraderError, SettingsError
+from millstream.grade import Abstained, Censored, Failed, Grade, Scored, fail
+from millstream.settings import nearest
+from millstream.trajectory import Trajectory
+
+ENTRY_POINTS: Final = "millstream.graders"
+"""The entry-point group in which an installed package offers graders."""
+
+Source: TypeAlias = Literal["builtin", "file", "entry_point"]
+Function: TypeAlias = Callable[..., Any]
+Factory: TypeAlias = Callable[..., Callable[[Trajectory], Grade]]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Grader:
+    """A named grader. Calling it never raises: an exception is a `Failed` grade.
+
+    `low` and `high` are the range its scores lie in. `epoch` says which version of its code, data and
+    parameters graded; it is empty until a registry or a child process has worked it out. `data` are files
+    and `libraries` distributions that the function depends on, both part of the epoch.
+    """
+
+    name: str
+    function: Function
+    low: float = 0.0
+    high: float = 1.0
+    epoch: str = ""
+    source: Source = "file"
+    data: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+    def __call__(self, trajectory: Trajectory) -> Grade:
+        """The grade of a trajectory."""
+        try:
+            value = self.function(trajectory)
+        except Exception as error:  # noqa: BLE001 — a user's function may raise anything
+            return fail(f"{type(error).__name__}: {error}"[:1000])
+        return as_grade(value, self.low, self.high)
+
+    def with_epoch(self, epoch: str, source: Source) -> Grader:
+        """The same grader with its epoch known."""
+        return replace(self, epoch=epoch, source=source)
+
+
+def as_grade(value: object, low: float = 0.0, high: float = 1.0) -> Grade:
+    """What a grader returned, as a `Grade`.
+
+    A number counts when it lies in [low, high]; bool, None, NaN, text and everything else is `Failed`.
+    """
+    if isinstance(value, Scored):
+        return value if low <= value.score <= high else _outside(value.score, low, high)
+    if isinstance(value, Abstained | Failed | Censored):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        wanted = "a Grade (ms.score, ms.abstain, ms.fail) or a number"
+        return fail(
+            f"a grader returned {type(value).__name__} {str(value)[:80]!r}; it must return {wanted}", "unparsable"
+        )
+    if not math.isfinite(value):
+        return fail(f"a grader returned {value!r}; a score must be finite", "unparsable")
+    return Scored(score=float(value)) if low <= value <= high else _outside(value, low, high)
+
+
+def _outside(value: float, low: float, high: float) -> Failed:
+    mend = "declare the range with @ms.grader(low=…, high=…)"
+    return fail(f"score {value!r} lies outside the declared range [{low}, {high}]; {mend}", "unparsable")
+
+
+@overload
+def grader(function: Function, /) -> Grader: ...
+@overload
+def grader(
+    *,
+    name: str = ...,
+    low: float = ...,
+    high: float = ...,
+    data: tuple[str, ...] = ...,
+    libraries: tuple[str, ...] = ...,
+) -> Callable[[Function], Grader]: ...
+def grader(
+    function: Function | None = None,
+    /,
+    *,
+    name: str = "",
+    low: float = 0.0,
+    high: float = 1.0,
+    data: tuple[str, ...] = (),
+    libraries: tuple[str, ...] = (),
+) -> Grader | Callable[[Function], Grader]:
+    """Make a function a grader: ``@grader`` or ``@grader(name=…, low=…, high=…)``.
+
+    The name is the function's unless given; keyword-only parameters of the function are its options
+    (``[graders.options.NAME]``). Raises `SettingsError` for a bad name or range.
+    """
+
+    def make(function: Function) -> Grader:
+        made = Grader(name or function.__name__, function, low, high, data=tuple(data), libraries=tuple(libraries))
+        _check(made)
+        return made
+
+    return make if function is None else make(function)
+
+
+def _check(made: Grader) -> None:
+    if not _NAME.fullmatch(made.name):
+        raise SettingsError(f"grader name {made.name!r}: use letters, digits and underscores (a formula names it)")
+    if made.name.split(".")[0] == "feedback":
+        raise SettingsError(f"grader name {made.name!r}: feedback is what people and outcomes say; choose another name")
+    if not (math.isfinite(made.low) and math.isfinite(made.high) and made.low < made.high):
+        raise SettingsError(
+            f"grader {made.name!r}: the range [{made.low}, {made.high}] must be finite, low before high"
+        )
+
+
+class Registry:
+    """Graders by name."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._graders: dict[str, Grader] = {}
+
+    def add(self, made: Grader) -> None:
+        """Take a grader in. A user's grader stands before a built-in of the same name; two of a user's
+        with one name raise `SettingsError`.
+        """
+        known = self._graders.get(made.name)
+        if known is not None and "builtin" not in (known.source, made.source):
+            raise SettingsError(f"two graders are named {made.name!r}; rename one with @ms.grader(name=…)")
+        if known is None or made.source != "builtin":
+            self._graders[made.name] = made
+
+    def get(self, name: str) -> Grader:
+        """The grader of that name. Raises `SettingsError` naming the nearest one."""
+        if name not in self._graders:
+            raise SettingsError(f"unknown grader {name!r}{nearest(name, sorted(self._graders))}")
+        return self._graders[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._graders
+
+    def __iter__(self) -> Iterator[Grader]:
+        return iter(sorted(self._graders.values(), key=lambda made: made.name))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name, sorted."""
+        return tuple(sorted(self._graders))
+
+
+__all__ = ["ENTRY_POINTS", "Factory", "Grader", "GraderError", "Registry", "as_grade", "grader"]

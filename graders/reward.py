@@ -1,0 +1,90 @@
+"""The reward: a formula over named grades, such as ``0.8*correct + 0.1*efficiency*correct + 0.1*format``.
+
+Signs ``+ - * / ^`` (``^`` binds right and before a sign: ``-2^2`` is -4), parentheses, numbers, grade names,
+and ``min max abs floor ceil exp sqrt log``. Parsed by hand: no name but these is ever looked up.
+
+There is a value only when every named grade is `Scored` and the result is finite and in the declared range;
+else ``why`` says which grade, or what came out. Nothing is clamped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from millstream.errors import SettingsError
+from millstream.grade import Abstained, Censored, Failed, Grade, Scored
+from millstream.graders.formulas import Parser
+from millstream.settings import RewardSettings, nearest
+
+
+class RewardParts(NamedTuple):
+    """A reward's value, or None and why not."""
+
+    value: float | None
+    why: str = ""
+
+
+class Formula:
+    """A parsed reward formula with its range [low, high]. ``formula`` is its text, ``names`` the grades it needs."""
+
+    def __init__(self, text: str, low: float = 0.0, high: float = 1.0) -> None:
+        """Parse. Raises `SettingsError` naming the place in the text, or a range that is none."""
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise SettingsError(f"[reward]: the range [{low}, {high}] must be finite, low before high")
+        self.formula, self.low, self.high = text, low, high
+        parser = Parser(text)
+        self._node = parser.whole()
+        self.names = frozenset(parser.names)
+
+    @classmethod
+    def of(cls, settings: RewardSettings) -> Formula:
+        """The formula that the settings hold."""
+        return cls(settings.formula, settings.low, settings.high)
+
+    def check(self, known: Iterable[str]) -> None:
+        """Raise `SettingsError` when the formula names a grader that is not among ``known``; feedback may
+        always come.
+        """
+        names = sorted({*known, "feedback"})
+        for name in sorted(self.names):
+            if name not in names and not name.startswith("feedback."):
+                raise SettingsError(
+                    f"[reward] formula names {name!r}, which no enabled grader gives{nearest(name, names)}"
+                )
+
+    def reward(self, grades: Mapping[str, Grade]) -> RewardParts:
+        """The reward of one trajectory's grades."""
+        scores: dict[str, float] = {}
+        for name in sorted(self.names):
+            grade = grades.get(name)
+            if not isinstance(grade, Scored):
+                return RewardParts(None, f"{name}: {_status(grade)}")
+            scores[name] = grade.score
+        try:
+            value = float(self._node(scores))
+        except (ArithmeticError, ValueError, TypeError) as error:
+            return RewardParts(None, f"the formula has no value: {error}")
+        if not math.isfinite(value):
+            return RewardParts(None, f"the formula gives {value}")
+        if not self.low <= value <= self.high:
+            return RewardParts(None, f"the formula gives {value}, outside [{self.low}, {self.high}]")
+        return RewardParts(value)
+
+    def to_unit(self, value: float) -> float:
+        """A reward mapped from [low, high] to [0, 1], as trackers and e-processes take it."""
+        return (value - self.low) / (self.high - self.low)
+
+
+def _status(grade: Grade | None) -> str:
+    match grade:
+        case None:
+            return "no grade yet"
+        case Failed(kind=kind, reason=reason):
+            return f"failed ({kind}): {reason[:200]}"
+        case Abstained(reason=reason):
+            return f"abstained: {reason[:200]}"
+        case Censored(reason=reason):
+            return f"censored: {reason[:200]}"
+    return "scored"

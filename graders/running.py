@@ -1,0 +1,174 @@
+"""Running graders over trajectories: built-ins in this process, people's own in a child with a deadline.
+
+A hang is ``Failed(timeout)``, a death of the child ``Failed(infrastructure)`` and tried again, an exception
+``Failed(error)``. Whatever happens to one grader on one trajectory, its neighbours get their grades.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from millstream.errors import GraderError, MillstreamError, SettingsError, Unavailable
+from millstream.grade import Failed, Grade, fail
+from millstream.graders import messages
+from millstream.graders.registry import Grader
+from millstream.trajectory import Trajectory
+
+Spawn: TypeAlias = Callable[[str], messages.Caller]
+"""Makes the child process that serves a module; `millstream.bootstrap` hands it in."""
+
+LOAD_TIMEOUT_S = 60.0
+
+
+class Given(Struct, frozen=True):
+    """One attempt of one grader at one trajectory."""
+
+    grader: Grader
+    grade: Grade
+    attempt: int = 1
+    latency_ns: int = 0
+
+
+class Crew:
+    """The user graders of one child process. Not thread-safe: one caller at a time."""
+
+    def __init__(self, spawn: Spawn, load: messages.Load, *, timeout_s: float = 10.0, attempts: int = 2) -> None:
+        """Start a child and load. Raises `SettingsError` when a file can't be loaded."""
+        self._load = load
+        self._timeout_s = timeout_s
+        self._attempts = attempts
+        self._suspects: set[str] = set()
+        self._warm = True
+        self._child = spawn(messages.HANDLER)
+        try:
+            loaded = messages.decode_loaded(self._child.call("load", messages.encode(load), LOAD_TIMEOUT_S))
+        except MillstreamError as error:
+            raise SettingsError(
+                f"graders in {', '.join(load.files) or 'entry points'} can't be loaded: {error}"
+            ) from error
+        if loaded.problem:
+            raise SettingsError(loaded.problem)
+        self.graders = tuple(
+            Grader(d.name, _elsewhere, d.low, d.high, epoch=d.epoch, source=d.source) for d in loaded.graders
+        )
+
+    def grade(self, trajectories: Sequence[Trajectory]) -> list[list[list[Given]]]:
+        """Every attempt, by trajectory and by grader. All graders go to the child in one call; when it
+        hangs or dies, each pair goes alone, and a grader that was to blame goes alone from then on.
+        """
+        columns: dict[str, list[list[Given]]] = {}
+        together = [grader for grader in self.graders if grader.name not in self._suspects]
+        for graders in ([together] if together else []) + [[g] for g in self.graders if g.name in self._suspects]:
+            rows = self._called(graders, trajectories)
+            columns |= {grader.name: [row[i] for row in rows] for i, grader in enumerate(graders)}
+        return [[columns[grader.name][i] for grader in self.graders] for i in range(len(trajectories))]
+
+    def close(self) -> None:
+        """End the child."""
+        self._child.close()
+
+    def _called(self, graders: Sequence[Grader], trajectories: Sequence[Trajectory]) -> list[list[list[Given]]]:
+        try:
+            return self._together(graders, trajectories)
+        except (Unavailable, GraderError) as error:
+            alone = len(graders) * len(trajectories) == 1
+            first = self._failed(error) if alone else None
+        return [[self._alone(grader, t, first) for grader in graders] for t in trajectories]
+
+    def _together(self, graders: Sequence[Grader], trajectories: Sequence[Trajectory]) -> list[list[list[Given]]]:
+        names = tuple(grader.name for grader in graders)
+        work = messages.Work(load=self._load, graders=names, trajectories=tuple(trajectories))
+        done = messages.decode_done(self._ask(messages.encode(work)))
+        return [
+            [[Given(grader, grade, 1, ns)] for grader, grade, ns in zip(graders, row, latencies, strict=True)]
+            for row, latencies in zip(done.grades, done.latencies, strict=True)
+        ]
+
+    def _ask(self, work: bytes) -> bytes:
+        """One call to a child that has loaded its graders: starting one is not on the graders' time."""
+        if not self._warm:
+            self._child.call("load", messages.encode(self._load), LOAD_TIMEOUT_S)
+        self._warm = False
+        try:
+            answer = self._child.call("grade", work, self._timeout_s)
+        except GraderError:
+            self._warm = True
+            raise
+        self._warm = True
+        return answer
+
+    def _alone(self, grader: Grader, trajectory: Trajectory, first: Grade | None) -> list[Given]:
+        """Every attempt at one pair, from the second on where the first was made."""
+        made = [] if first is None else [Given(grader, first, 1)]
+        while not made or (_worth_another(made[-1].grade) and len(made) < self._attempts):
+            begun = time.perf_counter_ns()
+            try:
+                grade = self._together([grader], [trajectory])[0][0][0].grade
+            except (Unavailable, GraderError) as error:
+                grade = self._failed(error)
+                self._suspects.add(grader.name)
+            made.append(Given(grader, grade, len(made) + 1, time.perf_counter_ns() - begun))
+        return made
+
+    def _failed(self, error: Exception) -> Grade:
+        if isinstance(error, TimeoutError):
+            return fail(f"no grade within {self._timeout_s} s; the grading process was replaced", "timeout")
+        if isinstance(error, Unavailable):
+            return fail(f"the grading process ended: {error}", "infrastructure")
+        return fail(str(error)[:1000])
+
+
+def _worth_another(grade: Grade) -> bool:
+    return getattr(grade, "kind", "") == "infrastructure"
+
+
+def _elsewhere(_: Trajectory) -> Grade:
+    raise GraderError("this grader runs in its child process: ask its Crew")
+
+
+class GraderSet:
+    """The enabled graders, built-in and people's own, over one trajectory."""
+
+    def __init__(self, builtin: Sequence[Grader], crew: Crew | None = None) -> None:
+        """``crew`` runs the user's graders, all of them."""
+        self.builtin = tuple(builtin)
+        self.crew = crew
+        self.graders = (*self.builtin, *(crew.graders if crew else ()))
+
+    def only(self, name: str) -> GraderSet:
+        """The set with just the grader of that name; it takes the child process over."""
+        if self.crew:
+            self.crew.graders = tuple(grader for grader in self.crew.graders if grader.name == name)
+        return GraderSet([grader for grader in self.builtin if grader.name == name], self.crew)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all, in the order their grades come."""
+        return tuple(grader.name for grader in self.graders)
+
+    def grade(self, trajectory: Trajectory) -> list[list[Given]]:
+        """Every attempt of every grader, grader by grader in the order of ``graders``."""
+        given = [[_here(grader, trajectory)] for grader in self.builtin]
+        if self.crew and self.crew.graders:
+            given += self.crew.grade([trajectory])[0]
+        return given
+
+    def close(self) -> None:
+        """End the child process, if there is one."""
+        if self.crew:
+            self.crew.close()
+
+
+def _here(grader: Grader, trajectory: Trajectory) -> Given:
+    begun = time.perf_counter_ns()
+    grade = grader(trajectory)
+    return Given(grader, grade, 1, time.perf_counter_ns() - begun)
+
+
+def effective(attempts: Sequence[Given]) -> Given:
+    """The attempt that counts: the first that did not fail, else the last."""
+    return next((given for given in attempts if not isinstance(given.grade, Failed)), attempts[-1])

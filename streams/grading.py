@@ -1,0 +1,136 @@
+"""The grade stage: each sealed trajectory gets its grades, then `GradingFinished` with its facts.
+
+Graders are no pure functions, so this stage keeps no state that matters and is never fed again to restore:
+grade ids are hashes of (trajectory id, revision, epoch, attempt), and the first offset of an id wins.
+
+A run that telemetry or infrastructure cut short is **censored**: its grades say so and no grader runs. A run
+that the policy drove into a limit is graded like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from millstream.codec import digest
+from millstream.errors import EventError
+from millstream.events import FeedbackGiven
+from millstream.grade import Censored, GradeGiven
+from millstream.graders.feedback import EPOCH, grade_feedback, grader_name
+from millstream.graders.running import Given, GraderSet, effective
+from millstream.ports import Output, Record
+from millstream.rollout import GradingFinished, Position
+from millstream.streams.dead_letters import Place, dead_letter
+from millstream.streams.facts import facts_of
+from millstream.topics import GRADES, TRAJECTORIES
+from millstream.trajectory import Trajectory
+
+NAME: Final = "grade"
+HEADERS: Final = {"kind": "grades"}
+
+_trajectory = msgspec.json.Decoder(Trajectory).decode
+_feedback = msgspec.json.Decoder(FeedbackGiven).decode
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+
+class GradingStage:
+    """The processor ``grade``. ``topic_id`` is that of ``trajectories``: positions and dead letters cite it."""
+
+    stateless: Final = True
+    name: Final = NAME
+    inputs: Final = (TRAJECTORIES.name,)
+
+    def __init__(self, graders: GraderSet, *, topic_id: str = "") -> None:
+        self._graders = graders
+        self._topic_id = topic_id
+
+    def feed(self, record: Record) -> Sequence[Output]:
+        """One trajectory or one piece of feedback: one record of ``grades``, or a dead letter."""
+        if record.value is None:
+            return ()
+        try:
+            if record.headers.get("kind") == "feedback":
+                return [self._of_feedback(_feedback(record.value), record)]
+            return [self._of_trajectory(_trajectory(record.value), record)]
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, EventError) as error:
+            return [self._dead(record, str(error))]
+
+    def deadline_ms(self) -> int | None:
+        """No timers."""
+        return None
+
+    def snapshot(self) -> bytes:
+        """No state."""
+        return b""
+
+    def restore(self, snapshot: bytes) -> None:
+        """No state."""
+
+    def _of_trajectory(self, t: Trajectory, record: Record) -> Output:
+        attempts = _censored(t, self._graders) if t.censored else self._graders.grade(t)
+        given = [[_given(t, one, record) for one in made] for made in attempts]
+        counted = [ids[made.index(effective(made))].id for made, ids in zip(attempts, given, strict=True)]
+        finished = GradingFinished(
+            trajectory_id=t.id,
+            revision=t.revision,
+            content_hash=t.content_hash,
+            position=Position(self._topic_id, record.partition, record.offset),
+            graders=self._graders.names,
+            grade_ids=tuple(counted),
+            facts=facts_of(t, len(record.value or b"")),
+            known_ms=record.log_ms,
+        )
+        lines = [one for made in given for one in made]
+        return Output(GRADES.name, t.id, _encode_lines([*lines, finished]), dict(HEADERS))
+
+    def _of_feedback(self, event: FeedbackGiven, record: Record) -> Output:
+        given = GradeGiven(
+            id=digest("feedback", event.trajectory_id, event.id),
+            trajectory_id=event.trajectory_id,
+            revision=0,
+            grader=grader_name(event),
+            epoch=EPOCH,
+            grade=grade_feedback(event),
+            input_hash=event.id,
+            valid_ms=event.valid_time_ns // 1_000_000 or record.log_ms,
+            known_ms=record.log_ms,
+            source=event.source,
+        )
+        return Output(GRADES.name, event.trajectory_id, _encode_lines([given]), dict(HEADERS))
+
+    def _dead(self, record: Record, detail: str) -> Output:
+        place = Place(record.offset, -1)
+        raw = record.value or b""
+        return dead_letter(
+            NAME, record, place, raw, reason="undecodable", detail=detail, trajectory_id="", topic_id=self._topic_id
+        )
+
+
+def _given(t: Trajectory, one: Given, record: Record) -> GradeGiven:
+    return GradeGiven(
+        id=grade_id(t, one.grader.epoch, one.attempt),
+        trajectory_id=t.id,
+        revision=t.revision,
+        grader=one.grader.name,
+        epoch=one.grader.epoch,
+        grade=one.grade,
+        attempt=one.attempt,
+        input_hash=t.content_hash,
+        latency_ns=one.latency_ns,
+        valid_ms=record.log_ms,
+        known_ms=record.log_ms,
+        source=one.grader.source,
+    )
+
+
+def grade_id(t: Trajectory, epoch: str, attempt: int = 1) -> str:
+    """The id of a grade: a hash of what it was made from."""
+    return digest(t.id, t.revision, epoch, attempt)
+
+
+def _censored(t: Trajectory, graders: GraderSet) -> list[list[Given]]:
+    missing = f"; missing {', '.join(t.missing[:5])}" if t.missing else ""
+    censored = Censored(reason=f"{t.status}: {t.reason}{missing}")
+    return [[Given(grader, censored)] for grader in graders.graders]
