@@ -115,6 +115,8 @@ def word(value: Any) -> str:
 
 def usage_of(value: Any) -> Usage:
     """Usage from ours, from OpenAI's names or from Anthropic's; missing or odd numbers are 0."""
+    if value is None:
+        return Usage()
     if isinstance(value, Usage):
         return value if math.isfinite(value.cost) else msgspec.structs.replace(value, cost=0.0)
     fields = mapping(value)

@@ -1,0 +1,160 @@
+"""Importing: paths in, records for ``telemetry`` out, with a `RowProblem` for every row that is none.
+
+A trajectory's id is a hash of its row (and of how often the same row came before it in the file, and of
+the lineage it is imported for), an event's of its trajectory and number: a second import is all
+duplicates. Records carry the header ``import``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from millstream import settings
+from millstream.capture.edge import Edge
+from millstream.capture.importers import ndjson, openai_chat
+from millstream.capture.importers.chat import ChatRun, events
+from millstream.capture.importers.reading import Row, RowProblem, files, rows
+from millstream.capture.shipping import HEADERS, Line, by_partition, messages
+from millstream.codec import digest
+from millstream.errors import EventError, SettingsError, Undecodable
+from millstream.events import AnyEvent, Split, TrajectoryId
+from millstream.ports import Log, Message
+from millstream.settings import nearest
+from millstream.topics import TELEMETRY
+
+FORMATS = ("auto", "millstream", "openai", "tau-bench")
+_HEADERS = {**HEADERS, "import": "1"}
+_APPEND_BYTES = 4_000_000
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How to import: ``lineage`` and ``split`` stand where given, else what the row says, else none and train."""
+
+    format: str = "auto"
+    lineage: str = ""
+    split: Split | None = None
+    capture: settings.Capture = settings.Capture()
+
+
+class Imported(Struct, kw_only=True):
+    """What an import did, or on a dry run would do."""
+
+    files: int = 0
+    trajectories: int = 0
+    events: int = 0
+    records: int = 0
+    bytes: int = 0
+    problems: list[RowProblem] = msgspec.field(default_factory=list)
+
+
+def import_paths(paths: Sequence[Path], options: Options = Options()) -> Iterator[Message | RowProblem]:  # noqa: B008 - frozen
+    """Records, each of one trajectory, and problems, in the order of the files.
+
+    Raises `SettingsError` for a path that is not there or a format that is unknown, before the first record.
+    """
+    if options.format not in FORMATS:
+        raise SettingsError(f"unknown import format {options.format!r}{nearest(options.format, list(FORMATS))}")
+    return _imported(files(list(paths)), options)
+
+
+def import_into(log: Log, paths: Sequence[Path], options: Options = Options(), *, dry_run: bool = False) -> Imported:  # noqa: B008 - frozen
+    """Import into ``telemetry`` and count; with ``dry_run`` count only. Raises `SettingsError`, `Unavailable`."""
+    result = Imported(files=len(files(list(paths))))
+    known: set[str] = set()
+    held: list[Line] = []
+    size = 0
+    for item in import_paths(paths, options):
+        if isinstance(item, RowProblem):
+            result.problems.append(item)
+            continue
+        lines = [(item.key, line) for line in (item.value or b"").splitlines()]
+        known.add(item.key)
+        result.events += len(lines)
+        held += lines
+        size += len(item.value or b"")
+        if size >= _APPEND_BYTES:
+            _append(log, held, result, dry_run=dry_run)
+            held, size = [], 0
+    _append(log, held, result, dry_run=dry_run)
+    result.trajectories = len(known)
+    return result
+
+
+def _append(log: Log, lines: Iterable[Line], result: Imported, *, dry_run: bool) -> None:
+    for partition, part in by_partition(lines, log.partitions(TELEMETRY.name)).items():
+        made = list(messages(part, _HEADERS))
+        if not dry_run:
+            log.append(TELEMETRY.name, made, partition)
+        result.records += len(made)
+        result.bytes += sum(len(message.value or b"") for message in made)
+
+
+def _imported(paths: list[Path], options: Options) -> Iterator[Message | RowProblem]:
+    for path in paths:
+        yield from _File(path, options).read()
+
+
+class _File:
+    """One file: what its rows share, counted first, and its rows turned into records."""
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self._path, self._options = path, options
+        self._edge = Edge(options.capture)
+        self._sizes: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
+        self._same: Counter[str] = Counter()
+        for row in rows(path):
+            if isinstance(row, Row) and not ndjson.is_event(row.value):
+                self._sizes[openai_chat.group_key(row.value)] += 1
+
+    def read(self) -> Iterator[Message | RowProblem]:
+        """Records and problems, in order."""
+        held: list[Line] = []
+        for row in rows(self._path):
+            if isinstance(row, RowProblem):
+                yield row
+                continue
+            try:
+                lines = [(event.trajectory_id, self._edge.encode(event)) for event in self._events(row)]
+            except EventError as error:
+                yield RowProblem(str(self._path), row.number, str(error))
+                continue
+            if held and held[-1][0] != lines[0][0]:
+                yield from messages(held, _HEADERS)
+                held = []
+            held += lines
+        yield from messages(held, _HEADERS)
+
+    def _events(self, row: Row) -> list[AnyEvent]:
+        wanted = self._options.format
+        if wanted in ("auto", "millstream") and ndjson.is_event(row.value):
+            return [ndjson.event(row.value)]
+        if wanted in ("auto", "tau-bench") and openai_chat.is_tau_bench(row.value):
+            return self._run(row, openai_chat.tau_bench_run)
+        if wanted in ("auto", "openai") and openai_chat.is_chat(row.value):
+            return self._run(row, openai_chat.chat_run)
+        raise Undecodable(_unlike(row.value, wanted))
+
+    def _run(self, row: Row, read: Any) -> list[AnyEvent]:
+        key = openai_chat.group_key(row.value)
+        run: ChatRun = read(row.value, self._seen[key] if key else 0, self._sizes[key] if key else 1)
+        run.lineage = self._options.lineage or run.lineage
+        run.split = self._options.split or run.split
+        run.flags = (*run.flags, *row.flags)
+        content = digest(msgspec.json.encode(row.value, order="sorted"))
+        made = events(run, TrajectoryId(digest("imported run", run.lineage, content, self._same[content])))
+        self._same[content] += 1
+        self._seen[key] += 1
+        return made
+
+
+def _unlike(value: Any, wanted: str) -> str:
+    keys = f"with {', '.join(sorted(map(str, value))[:8])}" if isinstance(value, dict) else type(value).__name__
+    known = "an event (kind, trajectory_id), a chat run (messages) or a tau-bench result (task_id, traj)"
+    return f"a row {keys} is not {known if wanted == 'auto' else f'of the format {wanted}'}"

@@ -1,0 +1,163 @@
+"""OpenAI chat messages as events.
+
+``content`` null is '' and lists of parts are their texts; calls without a result and results without
+a call stay. A call id that a run uses twice (providers do) gets ``#2`` so that each call keeps its own
+result; the flag ``call_id_reused`` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from millstream.capture import values
+from millstream.codec import digest
+from millstream.errors import Undecodable
+from millstream.events import (
+    AnyEvent,
+    EndReason,
+    EventId,
+    FeedbackGiven,
+    Interface,
+    MessageReceived,
+    ModelResponded,
+    Split,
+    Task,
+    ToolCall,
+    ToolReturned,
+    TrajectoryEnded,
+    TrajectoryId,
+    TrajectoryStarted,
+)
+
+PRODUCER = "import"
+_ROLES = {"system": "system", "developer": "system", "user": "user"}
+
+
+class ChatRun(Struct, kw_only=True):
+    """One run as a row tells it."""
+
+    messages: list[Any]
+    task: Task
+    source: str
+    lineage: str = ""
+    policy_version: int | None = None
+    interface: Interface = field(default_factory=Interface)
+    split: Split = "train"
+    group: str = ""
+    attempt: int = 0
+    group_size: int = 1
+    tools: tuple[dict[str, Any], ...] = ()
+    model: str = ""
+    subject: str = ""
+    reward: float | None = None
+    final_answer: str | None = None
+    reason: EndReason = "done"
+    flags: tuple[str, ...] = ()
+
+
+class _Calls:
+    """The tool calls of a run, by the id under which their result will come."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
+        self._open: list[tuple[str, str, str]] = []
+
+    def asked(self, call: ToolCall) -> tuple[ToolCall, bool]:
+        """The call under an id of its own, and whether its id had been used before."""
+        told = call.id or f"call-{len(self._times) + 1}"
+        self._times[told] = times = self._times.get(told, 0) + 1
+        unique = told if times == 1 else f"{told}#{times}"
+        self._open.append((call.id, call.name, unique))
+        return replace(call, id=unique), times > 1
+
+    def answered(self, call_id: str, name: str) -> tuple[str, tuple[str, ...]]:
+        """The id of the call that a result answers: the first open one of that id (without an id, of that name)."""
+        for place, (told, called, unique) in enumerate(self._open):
+            if told == call_id if call_id else called == name:
+                del self._open[place]
+                return unique, ()
+        return call_id, ("repeated_result" if call_id in self._times else "orphan_result",)
+
+
+def events(run: ChatRun, trajectory_id: TrajectoryId) -> list[AnyEvent]:
+    """All events of a run, the end last but for the feedback. Raises `Undecodable` for messages that are none."""
+    told: list[AnyEvent] = [
+        TrajectoryStarted(
+            **_envelope(trajectory_id, 0),
+            task=run.task,
+            lineage=run.lineage,
+            policy_version=run.policy_version,
+            interface=run.interface,
+            split=run.split,
+            group=run.group,
+            attempt=run.attempt,
+            group_size=run.group_size,
+            tools=run.tools,
+            subject=run.subject,
+            source=run.source,
+            flags=run.flags,
+        )
+    ]
+    for fields in _messages(run):
+        told.append(fields.pop("event")(**_envelope(trajectory_id, len(told)), **fields))
+    answer = run.final_answer
+    if answer is None:
+        answer = next((e.text for e in reversed(told) if isinstance(e, ModelResponded) and e.text), None)
+    last = {PRODUCER: len(told)}
+    ended = TrajectoryEnded(
+        **_envelope(trajectory_id, len(told)), reason=run.reason, final_answer=answer, last_seq=last
+    )
+    told.append(ended)
+    if run.reward is not None:
+        envelope = _envelope(trajectory_id, None)
+        told.append(FeedbackGiven(**envelope, source="environment", value=run.reward, subject=run.subject))
+    return told
+
+
+def _envelope(trajectory_id: TrajectoryId, seq: int | None) -> dict[str, Any]:
+    part = "feedback" if seq is None else seq
+    event_id = EventId(digest("imported event", trajectory_id, part))
+    return {"id": event_id, "trajectory_id": trajectory_id, "producer": PRODUCER, "seq": seq}
+
+
+def _messages(run: ChatRun) -> Iterator[dict[str, Any]]:
+    calls = _Calls()
+    for number, message in enumerate(run.messages, 1):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise Undecodable(f"message {number} has no role; a chat message is an object with role and content")
+        text, flags = values.text_of(message.get("content"))
+        role = message["role"]
+        if role == "assistant":
+            yield _response(message, text, flags, calls, run.model)
+        elif role in ("tool", "function"):
+            name = values.word(message.get("name"))
+            call_id, doubts = calls.answered(values.word(message.get("tool_call_id")), name)
+            yield {"event": ToolReturned, "call_id": call_id, "name": name, "output": text, "flags": flags + doubts}
+        else:
+            known = _ROLES.get(role, "agent")
+            name = values.word(message.get("name")) or ("" if role in _ROLES else role)
+            yield {"event": MessageReceived, "role": known, "content": text, "name": name, "flags": flags}
+
+
+def _response(
+    message: Mapping[str, Any], text: str, flags: tuple[str, ...], calls: _Calls, model: str
+) -> dict[str, Any]:
+    asked = list(message.get("tool_calls") or ())
+    if isinstance(message.get("function_call"), dict):
+        asked.append({"function": message["function_call"]})
+    made = [calls.asked(call) for call in values.tool_calls(asked)]
+    reused = ("call_id_reused",) if any(again for _, again in made) else ()
+    return {
+        "event": ModelResponded,
+        "text": text or values.word(message.get("refusal")),
+        "reasoning": values.word(message.get("reasoning_content") or message.get("reasoning")),
+        "tool_calls": tuple(call for call, _ in made),
+        "usage": values.usage_of(message.get("usage")),
+        "finish_reason": values.word(message.get("finish_reason")),
+        "model": values.word(message.get("model")) or model,
+        "flags": flags + reused,
+    }

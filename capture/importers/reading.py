@@ -1,0 +1,128 @@
+"""Rows of a file: JSON lines, a JSON array, or one JSON object, told apart by content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from millstream.errors import SettingsError, Undecodable
+from millstream.repair import sound
+
+SUFFIXES = (".json", ".jsonl", ".ndjson")
+"""What is read of a folder."""
+_WHOLE_BYTES = 256_000_000
+_BOM = b"\xef\xbb\xbf"
+
+
+class RowProblem(Struct, frozen=True):
+    """A row that could not be imported; ``row`` counts from 1, 0 is the file as a whole."""
+
+    file: str
+    row: int
+    reason: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}: row {self.row}" if self.row else self.file
+        return f"{place}: {self.reason}"
+
+
+class Row(Struct, frozen=True):
+    """A row of a file and what was mended to read it (``non_finite``, ``surrogate_replaced``)."""
+
+    number: int
+    value: Any
+    flags: tuple[str, ...] = ()
+
+
+def files(paths: list[Path]) -> list[Path]:
+    """The files behind paths: a folder stands for its files with a known suffix. Raises `SettingsError`."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(item for item in path.iterdir() if item.suffix in SUFFIXES and item.is_file())
+            if not inside:
+                raise SettingsError(f"{path} holds no file to import; files end in {', '.join(SUFFIXES)}")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise SettingsError(f"no file or folder at {path}; give paths of files to import")
+    return found
+
+
+def rows(path: Path) -> Iterator[Row | RowProblem]:
+    """The rows in order. A row that is no JSON is a `RowProblem` and the next ones come all the same."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+    except OSError as error:
+        raise SettingsError(f"{path} can't be read: {error.strerror}; make it readable") from None
+    if not _is_json(first) and path.stat().st_size <= _WHOLE_BYTES:
+        whole = _whole(path)
+        if whole is not None:
+            yield from whole
+            return
+    if _is_json(first) and first.lstrip(_BOM).lstrip().startswith(b"[") and _one_line(path, first):
+        yield from _whole(path) or ()
+        return
+    yield from _lines(path)
+
+
+def _one_line(path: Path, first: bytes) -> bool:
+    return path.stat().st_size - len(first) < 3
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        decoded(data)
+    except Undecodable:
+        return False
+    return True
+
+
+def _lines(path: Path) -> Iterator[Row | RowProblem]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                value, flags = decoded(line)
+            except Undecodable as error:
+                yield RowProblem(str(path), number, str(error))
+            else:
+                yield Row(number, value, flags)
+
+
+def _whole(path: Path) -> list[Row] | None:
+    """The rows of a file that is one JSON value: an array's items, or the value itself; None: it is not."""
+    try:
+        value, flags = decoded(path.read_bytes())
+    except Undecodable:
+        return None
+    if isinstance(value, list) and not (value and _is_message(value[0])):
+        return [Row(number, item, flags) for number, item in enumerate(value, 1)]
+    return [Row(1, value, flags)]
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and "role" in value and "messages" not in value and "kind" not in value
+
+
+def decoded(data: bytes) -> tuple[Any, tuple[str, ...]]:
+    """A JSON value and the flags of what was mended: NaN is null, half an emoji U+FFFD. Raises `Undecodable`."""
+    data = data.removeprefix(_BOM)
+    try:
+        return msgspec.json.decode(data), ()
+    except (msgspec.MsgspecError, RecursionError):
+        pass
+    try:
+        return sound(json.loads(data.decode()))
+    except UnicodeDecodeError as error:
+        raise Undecodable(f"not UTF-8 at byte {error.start}; rows are JSON in UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise Undecodable(f"not JSON: {error}") from None
