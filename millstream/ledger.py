@@ -1,0 +1,69 @@
+"""Reading ``policy-events``: every process that asks what stands folds the topic itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from millstream.policy import AnyPolicyEvent, PolicyLedger
+from millstream.ports import Log, Message, Record
+from millstream.topics import POLICY_EVENTS
+
+_EVENTS = msgspec.json.Decoder(AnyPolicyEvent)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+
+
+def read_all(log: Log, topic: str, partition: int = 0, offset: int | None = None) -> Iterator[Record]:
+    """Every record from ``offset`` (default: the first kept) to the end as it is now."""
+    first, end = log.bounds(topic, partition)
+    at = first if offset is None else offset
+    while at < end:
+        records = log.read(topic, partition, at)
+        if not records:
+            return
+        yield from records
+        at = records[-1].offset + 1
+
+
+def policy_events(record: Record) -> list[AnyPolicyEvent | None]:
+    """The events of a record of ``policy-events`` (NDJSON), stamped with the log's time; None for a
+    line that this version does not read.
+    """
+    return [_event(line, record.log_ms) for line in (record.value or b"").split(b"\n") if line]
+
+
+def _event(line: bytes, log_ms: int) -> AnyPolicyEvent | None:
+    try:
+        return msgspec.structs.replace(_EVENTS.decode(line), log_ms=log_ms)
+    except _UNREADABLE:
+        return None
+
+
+class LedgerReader:
+    """A `PolicyLedger` that follows the topic: each `refresh` folds what was appended since."""
+
+    def __init__(self, log: Log, claim_timeout_ms: int = 60_000) -> None:
+        self.log = log
+        self.ledger = PolicyLedger(claim_timeout_ms=claim_timeout_ms)
+        self.offset = 0
+        """The next offset to fold: what this view of the ledger is as new as."""
+        self.unreadable = 0
+
+    def refresh(self) -> PolicyLedger:
+        """The ledger as new as the log is now. Raises `Unavailable`."""
+        start = max(self.offset, self.log.bounds(POLICY_EVENTS.name)[0])
+        for record in read_all(self.log, POLICY_EVENTS.name, 0, start):
+            self.offset = record.offset + 1
+            for event in policy_events(record):
+                if event is None:
+                    self.unreadable += 1
+                else:
+                    self.ledger.apply(event)
+        return self.ledger
+
+
+def append_policy_events(log: Log, events: Sequence[AnyPolicyEvent]) -> int:
+    """Append decisions in order, all or nothing; the offset of the first. Raises `Unavailable`."""
+    messages = [Message(key=event.lineage, value=msgspec.json.encode(event)) for event in events]
+    return log.append(POLICY_EVENTS.name, messages)
