@@ -2,8 +2,7 @@
 
 Each rollout has its own random stream, hash(seed, task id, attempt), whatever batch it is in. A token is drawn by
 inverse CDF from the softmax of logits / temperature, and its log-prob is of that same distribution ("processed").
-All rows of a batch take their turns together; a turn's new text is padded on the left, and padding is a hole that
-no later token sees. Between turns finished rows and holes are dropped from the cache.
+All rows of a batch take their turns together; between turns finished rows are dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import torch
 
-from millstream.trainer.sampling_cache import BufferedCache
+from millstream.trainer.sampling_batch import SequenceBatch
 from millstream.trainer.sampling_codec import ChatCodec
 
 FinishReason: TypeAlias = Literal["stop", "length"]
@@ -83,7 +82,7 @@ class SamplingSettings:
 
 @dataclass(slots=True)
 class SamplingCounters:
-    """What a sampler has done so far; seconds are wall time."""
+    """What a sampler has done so far; `slots` are token places computed, padding included; seconds are wall time."""
 
     rollouts: int = 0
     turns: int = 0
@@ -143,8 +142,7 @@ class Sampler:
             self._run_batch(ordered[start : start + self.settings.batch_size])
         self.counters.rollouts += len(rows)
         return [
-            SampledRollout(row.assignment.task_id, row.assignment.attempt, tuple(row.turns), row.ending)
-            for row in rows
+            SampledRollout(row.assignment.task_id, row.assignment.attempt, tuple(row.turns), row.ending) for row in rows
         ]
 
     def _row(self, assignment: Assignment) -> _Row:
@@ -153,10 +151,10 @@ class Sampler:
 
     @torch.inference_mode()
     def _run_batch(self, rows: list[_Row]) -> None:
-        batch = _Batch(self.model, len(rows))
+        batch = SequenceBatch(self.model, len(rows))
         while rows:
             started = time.perf_counter()
-            logits = batch.feed([row.carried + row.prompt for row in rows], self.codec.pad_id)
+            logits = batch.feed([row.carried + row.prompt for row in rows])
             prefilled = time.perf_counter()
             sampled, logprobs, counts, fed = self._decode(batch, rows, logits)
             decoded = time.perf_counter()
@@ -171,9 +169,10 @@ class Sampler:
             self.counters.prefill_seconds += prefilled - started
             self.counters.decode_seconds += decoded - prefilled
             self.counters.turn_seconds += time.perf_counter() - decoded
+        self.counters.slots += batch.slots
 
     def _decode(
-        self, batch: _Batch, rows: Sequence[_Row], logits: torch.Tensor
+        self, batch: SequenceBatch, rows: Sequence[_Row], logits: torch.Tensor
     ) -> tuple[list[list[int]], list[list[float]], list[int], int]:
         """Sample one turn of all rows: ids and log-probs a row, how many count, and how many are in the cache."""
         limit, end = self.settings.max_new_tokens, self.codec.end_id
@@ -191,9 +190,8 @@ class Sampler:
             done = done | (token == end)
             if step == limit - 1 or bool(done.all()):
                 break
-            logits = batch.append(torch.where(live, token, self.codec.pad_id), live)
+            logits = batch.append(token, live)
         self.counters.steps += len(ids)
-        self.counters.slots += len(ids) * len(rows)
         table = torch.stack(ids, 1).tolist(), torch.stack(logprobs, 1).tolist()
         return *table, counts.tolist(), len(ids) - 1
 
@@ -236,55 +234,3 @@ def draw(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> tu
         below_total = torch.nextafter(total, torch.zeros_like(total))
         token = torch.searchsorted(mass, torch.minimum(uniforms[:, None] * total, below_total), right=True)
     return token[:, 0], logprobs.gather(1, token)[:, 0]
-
-
-class _Batch:
-    """The cache of a batch with the mask of its columns and the length of its rows."""
-
-    def __init__(self, model: Any, rows: int) -> None:
-        self._model = model
-        self._cache = BufferedCache()
-        self._device = model.device
-        self._dtype = model.dtype
-        self._mask = torch.zeros(rows, 0, dtype=torch.bool, device=self._device)
-        self._lengths = torch.zeros(rows, dtype=torch.long, device=self._device)
-
-    def feed(self, texts: Sequence[Sequence[int]], pad: int) -> torch.Tensor:
-        """Append one text a row, padded on the left; the logits after each, `[rows, vocabulary]`."""
-        width = max(map(len, texts))
-        ids = torch.tensor([[pad] * (width - len(text)) + list(text) for text in texts], device=self._device)
-        counts = torch.tensor([len(text) for text in texts], device=self._device)
-        real = torch.arange(width, device=self._device) >= width - counts[:, None]
-        return self._forward(ids, real)
-
-    def append(self, tokens: torch.Tensor, live: torch.Tensor) -> torch.Tensor:
-        """Append one token to each live row, a hole to the others; the logits after it."""
-        return self._forward(tokens[:, None], live[:, None])
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """Drop all other rows, and all holes."""
-        index = torch.tensor(rows, device=self._device)
-        self._mask = self._cache.compact(self._mask, index)
-        self._lengths = self._lengths[index]
-
-    def _forward(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-        past, width = self._mask.shape[1], ids.shape[1]
-        self._mask = torch.cat([self._mask, real], 1)
-        positions = self._lengths[:, None] + real.cumsum(1) - 1
-        self._lengths = self._lengths + real.sum(1)
-        columns = torch.arange(past + width, device=self._device)
-        place = torch.arange(past, past + width, device=self._device)[:, None]
-        # A hole sees at least itself, so that no softmax is empty; nobody else sees it.
-        seen = (self._mask[:, None, :] & (columns <= place)) | (columns == place)
-        bias = torch.zeros(seen.shape, dtype=self._dtype, device=self._device)
-        bias.masked_fill_(~seen, torch.finfo(self._dtype).min)
-        output = self._model(
-            input_ids=ids,
-            attention_mask=bias[:, None],
-            position_ids=positions.clamp_min(0),
-            cache=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        logits: torch.Tensor = output.logits[:, -1]
-        return logits

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.examples.finqa.demonstrator import demonstrate
+from millstream.examples.finqa.settings import BaseShape
 from millstream.examples.finqa.tasks import WORLDS, make_task
 
 CHAT_TEMPLATE = (
@@ -43,8 +44,8 @@ def build_tokenizer() -> Any:
     tokenizer.train_from_iterator(_corpus(), trainer)
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        pad_token="<|pad|>",
-        eos_token="<|end|>",
+        pad_token=SPECIAL_TOKENS[0],
+        eos_token=SPECIAL_TOKENS[1],
         additional_special_tokens=list(SPECIAL_TOKENS[2:]),
     )
     wrapped.chat_template = CHAT_TEMPLATE
@@ -66,25 +67,25 @@ def _corpus() -> Iterator[str]:
                 yield turn.observation or ""
 
 
-def build_model(tokenizer: Any, *, width: int, layers: int, heads: int, key_value_heads: int, seed: int) -> Any:
-    """A Llama of random weights (standard deviation .07, which small widths need to learn fast)."""
+def build_model(tokenizer: Any, shape: BaseShape, seed: int) -> Any:
+    """A Llama of `shape` with random weights."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=key_value_heads,
-        intermediate_size=int(width * 8 / 3) // 16 * 16,
-        max_position_embeddings=512,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_value_heads,
+        intermediate_size=shape.feed_forward,
+        max_position_embeddings=shape.context,
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
-        initializer_range=0.07,
+        initializer_range=shape.initial_deviation,
     )
     return LlamaForCausalLM(config)
 

@@ -13,16 +13,16 @@ from millstream.examples.finqa.episode import Episode
 from millstream.examples.finqa.tasks import FinqaTask
 
 SKILL: Final[Mapping[str, float]] = {
-    "lookup": 0.9,
-    "difference": 0.85,
-    "percent": 0.28,
-    "ratio": 0.3,
-    "share": 0.3,
-    "sum": 0.9,
-    "sum_years": 0.85,
-    "average": 0.28,
-    "cross_difference": 0.3,
-    "cross_sum": 0.4,
+    "lookup": 0.92,
+    "difference": 0.9,
+    "percent": 0.26,
+    "ratio": 0.34,
+    "share": 0.26,
+    "sum": 0.92,
+    "sum_years": 0.9,
+    "average": 0.27,
+    "cross_difference": 0.28,
+    "cross_sum": 0.28,
 }
 """How often the formula is right, by template; below one half the usual mistake is the habit."""
 USUAL_MISTAKE: Final = 0.8
@@ -33,12 +33,12 @@ USUAL_MISTAKE: Final = 0.8
 class Slips:
     """How often each slip that is no matter of formulas happens, as probabilities."""
 
-    search_again: float = 0.10
-    forget_year: float = 0.15
-    wrong_report: float = 0.06
-    bad_syntax: float = 0.04
-    skip_calculator: float = 0.08
-    calculate_again: float = 0.06
+    search_again: float = 0.08
+    forget_year: float = 0.10
+    wrong_report: float = 0.04
+    bad_syntax: float = 0.02
+    skip_calculator: float = 0.07
+    calculate_again: float = 0.05
 
 
 def demonstrate(task: FinqaTask, draw: random.Random, slips: Slips | None = None) -> Episode:

@@ -9,22 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.examples.finqa.demonstrator import demonstrate
+from millstream.examples.finqa.settings import WarmStart
 from millstream.examples.finqa.tasks import WORLDS, make_task
 from millstream.trainer.sampling_codec import ChatCodec
 
 _FIRST_WORLD = WORLDS.stop + 1000
 _WORLDS_A_POOL, _TASKS_A_WORLD = 8, 40
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmStart:
-    """How the base learns: AdamW, 50 warm-up steps, then a cosine down to 5 %."""
-
-    steps: int = 800
-    batch_tokens: int = 4000
-    learning_rate: float = 2.5e-3
-    weight_decay: float = 0.01
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,32 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-COMPANIES: Final = tuple(
-    ["acme", "apex", "bolt", "cedar", "delta", "ember", "falcon", "garnet", "harbor", "iris", "juniper", "kestrel", "lumen", "maple", "nimbus", "onyx", "pioneer", "quartz", "raven", "summit"]
+COMPANIES: Final = (
+    "acme",
+    "apex",
+    "bolt",
+    "cedar",
+    "delta",
+    "ember",
+    "falcon",
+    "garnet",
+    "harbor",
+    "iris",
+    "juniper",
+    "kestrel",
+    "lumen",
+    "maple",
+    "nimbus",
+    "onyx",
+    "pioneer",
+    "quartz",
+    "raven",
+    "summit",
 )
 ROWS: Final = ("revenue", "cost", "profit", "assets", "debt", "equity", "cash", "capex")
 COMPANIES_PER_WORLD: Final = 12
 REPORTS_PER_COMPANY: Final = 3
-ROWS_PER_REPORT: Final = 5
+ROWS_PER_REPORT: Final = 4
 HITS_PER_SEARCH: Final = 2
 _FIRST_YEARS: Final = range(19, 24)
 _WORDS = re.compile(r"[a-z]+|\d+")
