@@ -23,7 +23,7 @@ _MARKS: Final = re.compile(
     r"\\boxed\{(?P<boxed>[^{}]*)\}"
     r"|<answer>(?P<tagged>.*?)</answer>"
     r"|####(?P<hashed>[^\n]*)"
-    r"|\b(?:answer|result)\b\**\s*(?::|=|\bis\b|\bwas\b|\bequals\b)\**(?P<worded>[^\n]*)",
+    r"|\b(?:answer|result)\b\**\s*(?::|=|\bis\b|\bwas\b|\bequals\b)\**(?=(?P<worded>[^\n]*))",
     re.IGNORECASE | re.DOTALL,
 )
 _LABEL = re.compile(

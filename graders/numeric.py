@@ -170,6 +170,12 @@ def _agree(shown: Number, gold: float) -> bool:
     return any(_rounded(gold, r.unit) == _rounded(r.value, r.unit) for r in readings)
 
 
+def counts_percents(text: str, gold: float) -> bool:
+    """Whether a data set's text such as ``16.93%`` tells that its executed value 16.938 counts percents."""
+    shown = _gold(text)
+    return shown is not None and shown.percent != 1.0 and math.isclose(shown.shown, gold, rel_tol=HIGH)
+
+
 @lru_cache(maxsize=4096)
 def _gold(text: str) -> Number | None:
     """The number that a whole reference text is; None where it is a text."""

@@ -29,7 +29,7 @@ from millstream.trajectory import Trajectory
 Make = Callable[..., Trajectory]
 
 
-def make_run(  # noqa: PLR0913
+def make_run(
     *actions: Any,
     reference: str | float | None = None,
     answer: str | None = None,
