@@ -271,6 +271,10 @@ class Tracker(Protocol):
         """Metrics of one step; non-finite ones are dropped and counted by the caller."""
         ...
 
+    def log_dataset(self, run_id: str, name: str, digest: str, rows: int, source: str) -> None:
+        """Say which data a run used."""
+        ...
+
     def log_files(self, run_id: str, folder: Path, name: str) -> str:
         """Store a folder as an artifact; its URI."""
         ...

@@ -205,7 +205,8 @@ class _Work:
         if not result.evaluation or None in result.evaluation.values():
             return Failure(f"the evaluation is not finite: {result.evaluation}; nothing was registered")
         lineage = self.request.lineage
-        self.tracker.log_files(run_id, self._record(result), "training")
+        uri = self.tracker.log_files(run_id, self._record(result), "training")
+        self.tracker.log_dataset(run_id, "rollouts", manifest.payload, len(manifest.rollouts), uri)
         version = self.tracker.registered(lineage, self.request.id)
         if version is None:
             self.job.check_standing()
