@@ -63,7 +63,7 @@ class Client:
     def start_run(self, task: Any = None, **fields: Any) -> Run:
         """Begin a run; see `millstream.record` for the fields."""
         try:
-            run = Run(self, _started(task, fields), self._capture.shares)
+            run = Run(self, started_event(task, fields), self._capture.shares)
         except Exception as error:  # noqa: BLE001 - the agent goes on without what could not be understood
             report("start_run", error)
             run = Run(self, TrajectoryStarted(id=EventId(""), trajectory_id=TrajectoryId(new_id()), source="sdk"))
@@ -118,7 +118,8 @@ class Client:
         return self._sender.close(timeout)
 
 
-def _started(task: Any, fields: Mapping[str, Any]) -> TrajectoryStarted:
+def started_event(task: Any, fields: Mapping[str, Any]) -> TrajectoryStarted:
+    """The start of a run from the fields of `millstream.record`. Raises ValueError or TypeError."""
     tools = tuple(values.mapping(values.plain(tool)) for tool in fields.get("tools") or ())
     split = fields.get("split")
     if split is not None and split not in _SPLITS:
