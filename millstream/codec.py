@@ -31,6 +31,18 @@ def digest(*parts: str | bytes | int) -> str:
     """A stable id of its parts: blake2b, 16 bytes, hex. Each part is written with its type and
     length, so that ("ab", "c"), ("a", "bc") and ("a", "b", "c") differ, and so do 1 and "1".
     """
+    text = ""
+    for part in parts:
+        if isinstance(part, str):
+            text += f"s{len(part) if part.isascii() else len(part.encode())}:{part}"
+        elif isinstance(part, int):
+            text += f"i{len(str(part))}:{part}"
+        else:
+            return _digest_of_bytes(parts)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _digest_of_bytes(parts: Iterable[str | bytes | int]) -> str:
     state = blake2b(digest_size=16)
     for part in parts:
         mark, data = (
