@@ -98,13 +98,17 @@ class BufferSettings(Section, frozen=True, kw_only=True):
 
 
 class TriggerSettings(Section, frozen=True, kw_only=True):
-    """When the stream asks for a training: enough fresh informative groups."""
+    """When the stream asks for a training: enough fresh informative groups. ``wait_for_gate``: not
+    before the last candidate was judged; ``chain``: train on from the last candidate, not the champion.
+    """
 
     enabled: bool = True
     min_groups: int = 64
     min_informative: int = 8
     max_staleness: int = 4
     max_rollouts: int = 20_000
+    wait_for_gate: bool = True
+    chain: bool = False
 
 
 class PolicySettings(Section, frozen=True, kw_only=True):
