@@ -38,8 +38,8 @@ class Client:
 
     def __init__(self, log: Log, capture: settings.Capture | None = None, spool: Path | None = None) -> None:
         self._capture = capture or settings.Capture()
-        self._sender = Sender(log, self._capture, spool)
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
+        self._sender = Sender(log, self._capture, spool, self._begin_runs)
 
     @property
     def producer(self) -> str:
@@ -107,15 +107,15 @@ class Client:
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait until the log has everything recorded so far; whether it has."""
-        for run in list(self._runs):
-            run.begin()
         return self._sender.flush(timeout)
 
     def close(self, timeout: float = 5.0) -> bool:
         """Bring everything to the log or the spool and stop; whether nothing was left behind."""
+        return self._sender.close(timeout)
+
+    def _begin_runs(self) -> None:
         for run in list(self._runs):
             run.begin()
-        return self._sender.close(timeout)
 
 
 def started_event(task: Any, fields: Mapping[str, Any]) -> TrajectoryStarted:

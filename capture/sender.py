@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
@@ -59,10 +60,20 @@ class Counters(Struct, kw_only=True):
 
 
 class Sender:
-    """Takes events from any thread and brings them to the log. ``spool`` None: nothing is kept on disk."""
+    """Takes events from any thread and brings them to the log. ``spool`` None: nothing is kept on disk.
 
-    def __init__(self, log: Log, capture: settings.Capture, spool: Path | None = None) -> None:
+    ``last_words`` is called before it closes, to put what was held back.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        capture: settings.Capture,
+        spool: Path | None = None,
+        last_words: Callable[[], None] = lambda: None,
+    ) -> None:
         self._log, self._capture, self._folder = log, capture, spool
+        self._last_words = last_words
         self.reset()
         lifetime.watch(self)
 
@@ -109,6 +120,7 @@ class Sender:
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait until the log has everything recorded so far, spooled events too; whether it has."""
+        self._last_words()
         return self._wait(timeout, in_log=True)
 
     def close(self, timeout: float = 5.0) -> bool:
@@ -116,6 +128,7 @@ class Sender:
 
         A log that hangs past ``timeout`` (seconds) is left hanging; what it held up is spooled.
         """
+        self._last_words()
         done = self._wait(timeout, in_log=False)
         self._stopping = True
         thread, self._thread = self._thread, None
@@ -124,9 +137,11 @@ class Sender:
             thread.join(min(timeout, 1.0))
         if not done:
             self._rescue()
-        if self._spool is not None and (thread is None or not thread.is_alive()):
+        if self._spool is not None:
             self._spool.close()
             self._spool, self._looked = None, False
+        if thread is not None and thread.is_alive():
+            self._folder = None  # if it ever comes back, what it held up is somebody else's
         return done
 
     def _start(self) -> None:
