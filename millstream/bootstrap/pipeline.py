@@ -1,0 +1,168 @@
+"""``millstream up``: every stage, projection and worker of a data directory in one loop.
+
+The stages run in turn in one thread (SQLite commits are what costs); trainings and evaluations run in
+child processes beside it, begun and ended by workers whose `step` never waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from millstream.bootstrap.plans import Plan
+from millstream.ports import Log
+from millstream.streams.assembly import Assembler
+from millstream.streams.buffering import BufferingStage
+from millstream.streams.grading import GradingStage
+from millstream.streams.projection import Projector
+from millstream.streams.runner import StageRunner
+from millstream.streams.trigger import Trigger
+from millstream.topics import POLICY_EVENTS, TRAJECTORIES
+
+if TYPE_CHECKING:
+    from millstream.bootstrap.runtime import Runtime
+
+BUSY_WAIT_S, IDLE_WAIT_S = 0.02, 0.2
+
+
+class Worker(Protocol):
+    """Something beside the stages that is stepped in turn and never waits."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether work of it goes on beside the loop."""
+        ...
+
+    def step(self) -> bool:
+        """Go on as far as is possible now; whether anything happened."""
+        ...
+
+
+class Pipeline:
+    """The loop over stages, projections and workers. `run` may be called again after it ended."""
+
+    def __init__(
+        self, log: Log, runners: Sequence[StageRunner], projectors: Sequence[Projector], workers: Sequence[Worker]
+    ) -> None:
+        self.log = log
+        self.runners = runners
+        self.projectors = projectors
+        self.workers = workers
+        self.moved: dict[str, int] = {runner.processor.name: 0 for runner in runners} | {"projected": 0}
+
+    def describe(self) -> str:
+        """One line for people."""
+        return "running " + ", ".join(self.moved)
+
+    def step(self) -> bool:
+        """One turn of everything; whether anything happened."""
+        happened = False
+        for runner in self.runners:
+            count = runner.run_once()
+            self.moved[runner.processor.name] += count
+            happened = happened or count > 0
+        for projector in self.projectors:
+            count = projector.run_once()
+            self.moved["projected"] += count
+            happened = happened or count > 0
+        for worker in self.workers:
+            happened = worker.step() or happened
+        if not happened:
+            happened = sum(runner.tick_if_due() for runner in self.runners) > 0
+        return happened
+
+    @property
+    def busy(self) -> bool:
+        """Whether a training or an evaluation goes on."""
+        return any(worker.busy for worker in self.workers)
+
+    def run(self, stop: threading.Event, *, until_idle: bool = False, close_open: bool = False) -> Mapping[str, int]:
+        """Run until ``stop`` is set or, with ``until_idle``, nothing is left to do (pending timers are
+        not waited for). ``close_open`` fires them first. Returns records moved, by stage.
+        """
+        closed = not close_open
+        while not stop.is_set():
+            if self.step():
+                continue
+            if self.busy:
+                stop.wait(BUSY_WAIT_S)
+            elif not closed:
+                closed = self.close_open()
+            elif until_idle:
+                break
+            else:
+                self.log.wait(self._waiting(), IDLE_WAIT_S)
+        for runner in self.runners:
+            runner.close()
+        return self.moved
+
+    def close_open(self) -> bool:
+        """Append the ticks that seal open runs and close open groups; True: it is done."""
+        from millstream.streams.closing import close_open
+
+        return not close_open(self.log, [runner.processor for runner in self.runners])
+
+    def _waiting(self) -> dict[str, int]:
+        places: dict[str, int] = {}
+        for runner in self.runners:
+            for place, offset in runner.positions.items():
+                places[place] = min(offset, places.get(place, offset))
+        return places
+
+
+def build(runtime: Runtime) -> Pipeline:
+    """The pipeline of a runtime; takes the lock of its data directory."""
+    from millstream.adapters.lock import RunnerLock
+    from millstream.bootstrap.policies import workers
+
+    lock = RunnerLock(runtime.loaded.data / "runner.lock").acquire()
+    runtime.on_close(lock.release)
+    log, store, settings = runtime.log, runtime.store, runtime.loaded.settings
+    for plan in runtime.plans:
+        from millstream.graders.reward import Formula
+
+        Formula.of(plan.reward).check(runtime.graders.names)
+    runners = [
+        StageRunner(Assembler(settings.assembly, topic_id=log.topic_id("telemetry")), log, store),
+        StageRunner(GradingStage(runtime.graders, topic_id=log.topic_id(TRAJECTORIES.name)), log, store),
+        *(StageRunner(_buffering(runtime, plan), log, store, every_partition=True) for plan in runtime.plans),
+        *(
+            StageRunner(_trigger(runtime, plan), log, store, every_partition=True)
+            for plan in runtime.plans
+            if plan.base is not None and plan.trigger.enabled
+        ),
+    ]
+    projectors = [Projector(log, runtime.buffer(plan.namespace)) for plan in runtime.plans]
+    return Pipeline(log, runners, projectors, workers(runtime))
+
+
+def _suffix(runtime: Runtime, plan: Plan) -> str:
+    return "" if plan is runtime.plans[0] else f":{plan.namespace}"
+
+
+def _buffering(runtime: Runtime, plan: Plan) -> BufferingStage:
+    from millstream.bootstrap.policies import interface_of
+
+    several = len(runtime.plans) > 1
+    return BufferingStage(
+        plan.buffer,
+        plan.reward,
+        interface=interface_of(plan),
+        lineages=frozenset({plan.lineage}) if several else frozenset(),
+        claim_timeout_s=plan.trainer.claim_timeout_s,
+        name=f"buffer{_suffix(runtime, plan)}",
+    )
+
+
+def _trigger(runtime: Runtime, plan: Plan) -> Trigger:
+    return Trigger(
+        plan.trigger,
+        plan.trainer,
+        lineage=plan.lineage,
+        namespace=plan.namespace,
+        name=f"trigger{_suffix(runtime, plan)}",
+    )
+
+
+__all__ = ["POLICY_EVENTS", "Pipeline", "build"]

@@ -1,0 +1,47 @@
+"""Plans: what a lineage is trained on and judged by. Settings make one; a program may add more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from millstream.settings import (
+    BufferSettings,
+    GateSettings,
+    Loaded,
+    RewardSettings,
+    TrainerSettings,
+    TriggerSettings,
+)
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """One lineage with its own namespace of the buffer. ``base`` None: nothing is trained."""
+
+    lineage: str
+    base: Path | None
+    reward: RewardSettings
+    buffer: BufferSettings
+    trigger: TriggerSettings
+    trainer: TrainerSettings
+    gate: GateSettings
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the buffer."""
+        return self.buffer.namespace
+
+
+def plan_of(loaded: Loaded) -> Plan:
+    """The plan that settings describe."""
+    settings = loaded.settings
+    return Plan(
+        lineage=settings.policy.lineage,
+        base=loaded.path(settings.policy.base) if settings.policy.base else None,
+        reward=settings.reward,
+        buffer=settings.buffer,
+        trigger=settings.trigger,
+        trainer=settings.trainer,
+        gate=settings.gate,
+    )

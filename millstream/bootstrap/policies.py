@@ -1,0 +1,135 @@
+"""Wiring of trainings, gates and aliases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.bootstrap.plans import Plan
+from millstream.errors import SettingsError
+from millstream.events import Interface
+from millstream.policy import Training, TrainingRequested
+from millstream.settings import GateSettings
+
+if TYPE_CHECKING:
+    from millstream.bootstrap.pipeline import Worker
+    from millstream.bootstrap.runtime import Runtime
+    from millstream.deploy.integrity import ManifestFacts
+    from millstream.deploy.worker import GateWorker
+
+
+def interface_of(plan: Plan) -> Interface:
+    """What a plan's policy is shown, as far as its files tell; all unknown without a base."""
+    from millstream.trainer.base import interface_parts
+
+    if plan.base is None:
+        return Interface()
+    tokenizer, template = interface_parts(plan.base)
+    return Interface(tokenizer=tokenizer, template=template)
+
+
+def workers(runtime: Runtime) -> list[Worker]:
+    """The train worker, the gate worker and the keeper of aliases, for the plans that have a base."""
+    from millstream.trainer.base import ensure_base
+    from millstream.trainer.worker import TrainWorker, WorkerSettings
+
+    plans = [plan for plan in runtime.plans if plan.base is not None]
+    if not plans:
+        return []
+    for plan in plans:
+        assert plan.base is not None
+        ensure_base(runtime.log, runtime.tracker, plan.lineage, plan.base)
+    train = TrainWorker(
+        runtime.log,
+        {plan.namespace: runtime.buffer(plan.namespace) for plan in plans},
+        runtime.tracker,
+        runtime.children,
+        {plan.lineage: plan.trainer for plan in plans},
+        WorkerSettings(folder=runtime.loaded.data / "trainings"),
+    )
+    found: list[Worker] = [train]
+    if any(plan.gate.evaluation for plan in plans):
+        found.append(gate_worker(runtime))
+    found.append(_Aliases(runtime))
+    return found
+
+
+class _Aliases:
+    """The keeper of aliases as a worker of the loop."""
+
+    busy = False
+
+    def __init__(self, runtime: Runtime) -> None:
+        from millstream.deploy.aliases import AliasKeeper, StoreFence
+
+        self.keeper = AliasKeeper(runtime.log, runtime.tracker, StoreFence(runtime.log, runtime.store))
+
+    def step(self) -> bool:
+        """Follow the ledger."""
+        return self.keeper.step() > 0
+
+
+def gate_worker(runtime: Runtime) -> GateWorker:
+    """The gate over all plans that have an evaluation."""
+    from millstream.deploy.remote import ChildEvaluator
+    from millstream.deploy.worker import GateDoors, GateWorker
+
+    functions = {plan.gate.evaluation for plan in runtime.plans if plan.gate.evaluation}
+    if len(functions) != 1:
+        raise SettingsError(
+            "[gate] evaluation names no function that runs a policy on held-out tasks; write it as module:function"
+            if not functions
+            else f"one evaluation function for all lineages, not {sorted(functions)}"
+        )
+    evaluator = ChildEvaluator([runtime.children] * runtime.children.size, functions.pop())
+    doors = GateDoors(
+        evaluator=evaluator,
+        gates=lambda lineage, version: gate_of(runtime, lineage, version),
+        files=runtime.tracker.files,
+        manifests=lambda training: manifest_facts(runtime, training),
+    )
+    return GateWorker(runtime.log, doors)
+
+
+def gate_of(runtime: Runtime, lineage: str, version: int) -> GateSettings | None:
+    """The gate before a version, or None."""
+    del version
+    plan = next((plan for plan in runtime.plans if plan.lineage == lineage), None)
+    return plan.gate if plan and plan.gate.enabled and plan.gate.evaluation else None
+
+
+def manifest_facts(runtime: Runtime, training: Training) -> ManifestFacts | None:
+    """What the gate reads of a training's manifest, or None when it cannot be read."""
+    from millstream.deploy.integrity import ManifestFacts, ManifestRollout
+    from millstream.errors import MillstreamError
+    from millstream.trainer.manifest import read_manifest
+
+    try:
+        manifest = read_manifest(training_folder(runtime, training.request.id))
+    except (OSError, MillstreamError):
+        return None
+    return ManifestFacts(
+        rollouts=tuple(
+            ManifestRollout(id=entry.rollout_id, split=entry.split or None)  # type: ignore[arg-type]
+            for entry in manifest.rollouts
+        ),
+        interface=manifest.interfaces[0] if manifest.interfaces else Interface(),
+    )
+
+
+def training_folder(runtime: Runtime, training_id: str) -> Path:
+    """Where a training keeps its manifest, payload and result."""
+    return runtime.loaded.data / "trainings" / training_id
+
+
+def request_training(runtime: Runtime, lineage: str, algorithm: str) -> TrainingRequested:
+    """Ask for a training on everything the buffer holds for the champion. Raises `SettingsError` when
+    there is no champion or nothing to train on.
+    """
+    from millstream.ledger import append_policy_events
+    from millstream.streams.trigger import request_by_hand
+
+    plan = runtime.plan(lineage)
+    request = request_by_hand(runtime.log, plan.trigger, plan.trainer, plan.lineage, plan.namespace, algorithm)
+    append_policy_events(runtime.log, [request])
+    return request

@@ -1,0 +1,244 @@
+"""The runtime of one process: settings in, ports and workers out. Everything is made when first asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from millstream.bootstrap.plans import Plan, plan_of
+from millstream.errors import SettingsError
+from millstream.settings import Loaded, load
+
+if TYPE_CHECKING:
+    from millstream.adapters.children import ChildPool
+    from millstream.adapters.mlflow import MlflowTracker
+    from millstream.adapters.redis import RedisBuffer
+    from millstream.adapters.sqlite import Embedded
+    from millstream.bootstrap.pipeline import Pipeline
+    from millstream.capture.client import Client
+    from millstream.capture.importers.base import Imported
+    from millstream.console.doctor import Check
+    from millstream.deploy.gate import Judgement
+    from millstream.grade import Grade
+    from millstream.graders.running import GraderSet
+    from millstream.policy import TrainingRequested
+    from millstream.ports import Log, Store
+    from millstream.trajectory import Trajectory
+
+CHILDREN = 2
+"""How many processes train and evaluate side by side."""
+
+
+class Runtime:
+    """Settings, and what they mean. A context manager; closing it ends what it started."""
+
+    def __init__(self, loaded: Loaded, plans: Sequence[Plan] = (), work_module: str = "") -> None:
+        """``plans``: the lineages to run (default: the one of the settings). ``work_module``: what the
+        children that train and evaluate are started with.
+        """
+        from millstream.bootstrap.work import MODULE
+
+        self.loaded = loaded
+        self.plans = tuple(plans) or (plan_of(loaded),)
+        self.work_module = work_module or MODULE
+        self._closers: list[Callable[[], object]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what was started, last first."""
+        while self._closers:
+            self._closers.pop()()
+
+    @cached_property
+    def _embedded(self) -> Embedded:
+        from millstream.adapters.sqlite import open_sqlite
+
+        storage = self.loaded.settings.storage
+        if storage.state != storage.log:
+            raise SettingsError(
+                f"[storage] state = {storage.state!r} must be the same file as log = {storage.log!r}: "
+                "outputs and state are one transaction"
+            )
+        found = open_sqlite(self.loaded.database(storage.log))
+        self._closers.append(found.close)
+        return found
+
+    @property
+    def log(self) -> Log:
+        """The log."""
+        return self._embedded.log
+
+    @property
+    def store(self) -> Store:
+        """The state of the stages."""
+        return self._embedded.store
+
+    @cached_property
+    def _server(self) -> str:
+        """The URL of the Redis or Valkey server, started when it is the embedded one."""
+        from millstream.adapters.valkey import Valkey
+
+        url = self.loaded.settings.storage.buffer
+        if url != "embedded":
+            return url
+        server = Valkey(self.loaded.data / "valkey")
+        self._closers.append(server.close)
+        return server.start()
+
+    @functools.cache  # noqa: B019 — a runtime lives as long as its process
+    def buffer(self, namespace: str = "") -> RedisBuffer:
+        """The buffer of a namespace (default: the first plan's)."""
+        from millstream.adapters.redis import RedisBuffer
+
+        found = RedisBuffer(self._server, namespace or self.plans[0].namespace)
+        self._closers.append(found.close)
+        return found
+
+    @cached_property
+    def tracker(self) -> MlflowTracker:
+        """MLflow."""
+        from millstream.adapters.mlflow import MlflowTracker
+
+        tracking = self.loaded.settings.storage.tracking
+        if tracking.startswith("sqlite:///"):
+            tracking = f"sqlite:///{self.loaded.database(tracking)}"
+        return MlflowTracker(tracking, self.loaded.data / "mlflow")
+
+    @cached_property
+    def children(self) -> ChildPool:
+        """The processes that train and evaluate."""
+        from millstream.adapters.children import ChildPool
+
+        threads = str(self.plans[0].trainer.threads)
+        pool = ChildPool(self.work_module, CHILDREN, env={"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads})
+        self._closers.append(pool.close)
+        return pool
+
+    @cached_property
+    def graders(self) -> GraderSet:
+        """The enabled graders; people's own in a child process."""
+        from millstream.adapters.children import Child
+        from millstream.graders.loading import load as load_graders
+
+        found = load_graders(self.loaded.settings.graders, self.loaded.root, Child)
+        self._closers.append(found.close)
+        return found
+
+    def plan(self, lineage: str = "") -> Plan:
+        """The plan of a lineage (default: the first)."""
+        found = next((plan for plan in self.plans if lineage in ("", plan.lineage)), None)
+        if found is None:
+            known = ", ".join(plan.lineage for plan in self.plans)
+            raise SettingsError(f"no settings for lineage {lineage!r}; known here: {known}")
+        return found
+
+    def pipeline(self) -> Pipeline:
+        """Every stage and worker, ready to run. Raises `SettingsError` when another runner has the data."""
+        from millstream.bootstrap.pipeline import build
+
+        return build(self)
+
+    def on_close(self, act: Callable[[], object]) -> None:
+        """Do this when the runtime closes."""
+        self._closers.append(act)
+
+    def spool(self) -> Path:
+        """Where the SDK keeps what the log does not take."""
+        return self.loaded.data / "spool"
+
+    def client(self) -> Client:
+        """An SDK client on this runtime's log."""
+        from millstream.capture.client import Client
+
+        found = Client(self.log, self.loaded.settings.capture, self.spool())
+        self._closers.append(found.close)
+        return found
+
+    def import_files(self, paths: Sequence[Path], *, kind: str, lineage: str, dry_run: bool) -> Imported:
+        """Import files into telemetry; see `millstream import`."""
+        from millstream.capture.importers.base import Options, import_into
+
+        options = Options(format=kind, lineage=lineage, capture=self.loaded.settings.capture)
+        return import_into(self.log, paths, options, dry_run=dry_run)
+
+    def rebuild_buffer(self) -> int:
+        """Drop every namespace of the buffer and fold its decisions again; how many records it took."""
+        from millstream.streams.projection import rebuild
+
+        for plan in self.plans:
+            rebuild(self.buffer(plan.namespace), self.log)
+        return max(self.buffer(plan.namespace).applied() for plan in self.plans)
+
+    def request_training(self, lineage: str, algorithm: str) -> TrainingRequested:
+        """Append a `TrainingRequested` for what the buffer holds; see `millstream train`."""
+        from millstream.bootstrap.policies import request_training
+
+        return request_training(self, lineage, algorithm)
+
+    def judge(self, lineage: str, version: int, *, dry_run: bool) -> Judgement:
+        """Judge a version now; see `millstream gate`."""
+        from millstream.bootstrap.policies import gate_worker
+
+        return gate_worker(self).judge(lineage or self.plans[0].lineage, version, dry_run=dry_run)
+
+    def promote(self, lineage: str, version: int, reason: str) -> str:
+        """Make a version the champion; what was done, in words."""
+        from millstream.deploy.promotion import promote
+
+        name = lineage or self.plans[0].lineage
+        promote(self.log, name, version, reason)
+        return f"version {version} of {name} is the champion now"
+
+    def rollback(self, lineage: str, version: int | None, reason: str) -> str:
+        """Serve an earlier version again; what was done, in words."""
+        from millstream.deploy.promotion import rollback
+
+        name = lineage or self.plans[0].lineage
+        found = rollback(self.log, name, reason, version)
+        return f"version {found.version} of {name} is the champion again"
+
+    def retire(self, lineage: str, version: int, reason: str) -> str:
+        """Retire a version; what was done, in words."""
+        from millstream.deploy.promotion import retire
+
+        name = lineage or self.plans[0].lineage
+        retire(self.log, name, version, reason)
+        return f"version {version} of {name} is retired"
+
+
+def client() -> Client:
+    """The SDK client of a process that only says ``import millstream``: from the settings it finds."""
+    return Runtime(load()).client()
+
+
+@contextmanager
+def grader_named(loaded: Loaded, name: str) -> Iterator[Callable[[Trajectory], Grade]]:
+    """One grader as a function of a trajectory, its child process (if it is somebody's own) ended after."""
+    from millstream.adapters.children import Child
+    from millstream.graders.loading import load_one
+    from millstream.graders.running import effective
+
+    graders = load_one(name, loaded.settings.graders, loaded.root, Child)
+    try:
+        yield lambda trajectory: effective(graders.grade(trajectory)[0]).grade
+    finally:
+        graders.close()
+
+
+def diagnose(loaded: Loaded) -> list[Check]:
+    """What `millstream doctor` prints."""
+    from millstream.bootstrap.diagnosis import diagnose as run
+
+    return run(loaded)

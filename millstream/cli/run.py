@@ -1,0 +1,60 @@
+"""``up`` and ``import``: what moves events."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import click
+import msgspec
+
+from millstream.cli.common import emit, json_option, runtime_of
+
+PARTLY = 4
+
+
+@click.command()
+@click.option("--until-idle", is_flag=True, help="End when nothing is left to do, ignoring pending timers.")
+@click.option("--close-open", is_flag=True, help="Seal open runs and close open groups now, as if their timers fired.")
+@json_option
+@click.pass_context
+def up(ctx: click.Context, until_idle: bool, close_open: bool, as_json: bool) -> None:
+    """Run every stage in this process: assemble, grade, buffer, trigger, train and judge.
+
+    Any number of agents and imports may write beside it; a second `up` on the same data is refused.
+    """
+    stop = threading.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: stop.set())
+    pipeline = runtime_of(ctx).pipeline()
+    click.echo(pipeline.describe(), err=True)
+    totals = pipeline.run(stop, until_idle=until_idle, close_open=close_open)
+    if as_json:
+        emit("up", {"records": totals})
+    else:
+        click.echo("; ".join(f"{stage} {count}" for stage, count in totals.items()) + " records", err=True)
+
+
+@click.command(name="import")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--format", "kind", default="auto", help="auto, or a format's name (see docs/events.md).")
+@click.option("--lineage", default="", help="The lineage the runs belong to (default: [policy] lineage).")
+@click.option("--dry-run", is_flag=True, help="Say what would be imported; write nothing.")
+@json_option
+@click.pass_context
+def import_(ctx: click.Context, paths: tuple[Path, ...], kind: str, lineage: str, dry_run: bool, as_json: bool) -> int:
+    """Bring runs in from files; importing the same file twice changes nothing.
+
+    A bad row is reported with its file and line, and the rest goes in (exit 4).
+    """
+    runtime = runtime_of(ctx)
+    result = runtime.import_files(list(paths), kind=kind, lineage=lineage, dry_run=dry_run)
+    for problem in result.problems:
+        click.echo(str(problem), err=True)
+    if as_json:
+        emit("import", {**msgspec.to_builtins(result), "dry_run": dry_run})
+    else:
+        told = "would import" if dry_run else "imported"
+        click.echo(f"{told} {result.trajectories} runs, {result.events} events; {len(result.problems)} bad rows")
+    return PARTLY if result.problems else 0
