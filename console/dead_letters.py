@@ -1,0 +1,78 @@
+"""``millstream dead-letters``: what could not be used, where it came from, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from millstream.errors import SettingsError
+from millstream.ports import Log, Record
+from millstream.streams.dead_letters import DeadLetter
+from millstream.topics import DEAD_LETTERS
+
+_LETTER = msgspec.json.Decoder(DeadLetter)
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A line of ``dead-letters list``. ``id`` (``partition:offset``) is what ``show`` takes; ``place`` is
+    ``topic:partition:offset:index`` of the original.
+    """
+
+    id: str
+    stage: str
+    reason: str
+    place: str
+    trajectory_id: str
+    log_ms: int
+    detail: str
+    size: int
+
+
+def rows(log: Log, *, reason: str = "") -> list[Row]:
+    """Every dead letter, oldest first; ``reason`` keeps those whose reason begins so."""
+    return [
+        Row(
+            id=f"{record.partition}:{record.offset}",
+            stage=letter.stage,
+            reason=letter.reason,
+            place=f"{letter.topic}:{letter.partition}:{letter.offset}:{letter.index}",
+            trajectory_id=letter.trajectory_id,
+            log_ms=letter.log_ms,
+            detail=letter.detail,
+            size=letter.size,
+        )
+        for record, letter in _letters(log)
+        if letter.reason.startswith(reason)
+    ]
+
+
+def reasons(log: Log) -> dict[str, int]:
+    """How many there are of each reason, the most frequent first."""
+    return dict(Counter(letter.reason for _, letter in _letters(log)).most_common())
+
+
+def show(log: Log, identity: str) -> DeadLetter:
+    """One dead letter whole, by ``partition:offset``. Raises `SettingsError` when there is none."""
+    partition, _, offset = identity.rpartition(":")
+    if not (offset.isdigit() and (partition or "0").isdigit()):
+        raise SettingsError(
+            f"{identity!r} is no dead letter's id; `millstream dead-letters list` shows them (0:12, say)"
+        )
+    place = int(partition or "0")
+    if place < log.partitions(DEAD_LETTERS.name):
+        first, end = log.bounds(DEAD_LETTERS.name, place)
+        if first <= int(offset) < end:
+            return _LETTER.decode(log.read(DEAD_LETTERS.name, place, int(offset))[0].value or b"")
+    raise SettingsError(f"there is no dead letter {identity!r}; `millstream dead-letters list` shows those there are")
+
+
+def _letters(log: Log) -> Iterator[tuple[Record, DeadLetter]]:
+    for partition in range(log.partitions(DEAD_LETTERS.name)):
+        offset, end = log.bounds(DEAD_LETTERS.name, partition)
+        while offset < end:
+            records = log.read(DEAD_LETTERS.name, partition, offset)
+            yield from ((record, _LETTER.decode(record.value)) for record in records if record.value)
+            offset = records[-1].offset + 1
