@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -36,14 +35,6 @@ class ManifestFacts(Struct, frozen=True, kw_only=True):
 
     rollouts: tuple[ManifestRollout, ...] = ()
     interface: Interface = field(default_factory=Interface)
-
-
-def read_manifest(path: Path) -> ManifestFacts | None:
-    """The manifest of a training, or None when there is none that can be read."""
-    try:
-        return msgspec.convert(msgspec.json.decode(path.read_bytes()), ManifestFacts)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
 
 
 def admitted_facts(log: Log, rollout_ids: Iterable[RolloutId]) -> dict[RolloutId, RolloutFacts]:

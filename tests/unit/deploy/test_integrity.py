@@ -1,10 +1,8 @@
 """Integrity: manifests, splits and interfaces, from the manifest and from the buffer's own decisions."""
 
-from pathlib import Path
-
 import msgspec
 
-from millstream.deploy.integrity import ManifestFacts, ManifestRollout, admitted_facts, problems, read_manifest
+from millstream.deploy.integrity import ManifestFacts, ManifestRollout, admitted_facts, problems
 from millstream.events import Interface
 from millstream.policy import Training, TrainingRequested
 from millstream.ports import Message
@@ -60,14 +58,8 @@ def test_interfaces_differ_only_where_both_are_known() -> None:
     assert [f.split(":")[1].split()[0] for f in found] == ["template", "tools"]
 
 
-def test_a_manifest_is_read_or_missing(tmp_path: Path) -> None:
-    """Other fields are the trainer's; what is no manifest is none."""
-    path = tmp_path / "m.json"
-    path.write_bytes(b'{"rollouts": [{"id": "a", "split": "train", "reward": 1.0}], "seed": 3}')
-    assert read_manifest(path) == manifest(("a", "train"))
-    path.write_bytes(b'{"rollouts": [{"id":')
-    assert read_manifest(path) is None
-    assert read_manifest(tmp_path / "none.json") is None
+def test_a_training_without_a_manifest() -> None:
+    """Nothing to check: that alone is out of order, and the place is named."""
     assert "no manifest that can be read (at 'm.json')" in problems(training("a"), None, TRAIN, Interface())[0]
 
 
