@@ -128,7 +128,12 @@ class StageRunner:
         deadline = time.monotonic() + self.limits.commit_s
         self._inbox.begin()
         while size < max_bytes and out_size < self.limits.output_bytes and (count == 0 or time.monotonic() < deadline):
-            record = self._inbox.pop()
+            try:
+                record = self._inbox.pop()
+            except PositionLost:
+                if count == 0:
+                    raise
+                break  # what lies before the hole is committed first
             if record is None:
                 break
             made = self._take(record)
