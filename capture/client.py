@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from millstream import settings
 from millstream.capture import values
 from millstream.capture.guard import guarded, report
+from millstream.capture.outlet import Counters
 from millstream.capture.recorder import Run
-from millstream.capture.sender import Counters, Sender
+from millstream.capture.sender import Sender
 from millstream.capture.tasks import tools_hash
 from millstream.events import (
     AnyEvent,
@@ -31,12 +32,14 @@ _SPLITS = frozenset({"train", "held_out", "report"})
 
 
 class Client:
-    """Records runs into a log. ``spool`` is the folder for what the log does not take.
+    """Records runs into a log, or into what a function opens. ``spool``: the folder for what the log does not take.
 
     Raises `SettingsError` for a bad ``[capture] redact``. One a process is enough.
     """
 
-    def __init__(self, log: Log, capture: settings.Capture | None = None, spool: Path | None = None) -> None:
+    def __init__(
+        self, log: Log | Callable[[], Log], capture: settings.Capture | None = None, spool: Path | None = None
+    ) -> None:
         self._capture = capture or settings.Capture()
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._sender = Sender(log, self._capture, spool, self._begin_runs)

@@ -88,7 +88,7 @@ class Edge:
 def _without_own_ids(event: AnyEvent) -> AnyEvent:
     """Token ids would spell the secret again."""
     if isinstance(event, ModelResponded) and event.token_ids is not None:
-        return flagged(replace(event, token_ids=None, logprobs=None), "token_ids_dropped")
+        return flagged(replace(event, token_ids=None, logprobs=None, logprob_kind=None), "token_ids_dropped")
     return event
 
 
@@ -112,7 +112,7 @@ def _shorter(max_bytes: int) -> Callable[[AnyEvent], AnyEvent]:
 
 _SHRINKS: tuple[Callable[[AnyEvent], AnyEvent], ...] = (
     _drop(ModelResponded, prompt_token_ids=None),
-    _drop(ModelResponded, token_ids=None, logprobs=None),
+    _drop(ModelResponded, token_ids=None, logprobs=None, logprob_kind=None),
     _shorter(8192),
     _drop_metadata,
     _drop(TrajectoryStarted, tools=()),

@@ -12,7 +12,10 @@ from collections import Counter
 import pytest
 
 from millstream.capture import spool as spools
+from millstream.capture.client import Client
+from millstream.errors import Unavailable
 from millstream.events import ModelResponded
+from millstream.settings import Capture
 
 
 def until(condition, seconds=10.0):
@@ -240,3 +243,28 @@ def test_leaving_sends_what_is_queued(tmp_path, log, told, how):
     assert kinds["TrajectoryStarted"] >= 1
     assert kinds["MessageReceived"] == 1
     assert kinds["TrajectoryEnded"] == ("Process" in how)
+
+
+def test_a_log_that_cannot_be_opened_yet_is_opened_later(log, told, spool):
+    """Opening is tried in the background and again; until then events wait on disk."""
+    tries = []
+
+    def opened():
+        tries.append(1)
+        if log.away:
+            raise Unavailable("not up yet")
+        return log
+
+    log.away = True
+    client = Client(opened, Capture(flush_ms=5), spool)
+    assert tries == []
+    tell(client, 2)
+    until(lambda: client.counters.spooled == 4)
+    log.away = False
+    assert client.flush()
+    assert len(told()) == 4
+    before = len(tries)
+    tell(client, 2)
+    assert client.flush()
+    assert len(tries) == before
+    client.close()
