@@ -25,6 +25,7 @@ _PERCENTS: Final = {"%": 1e-2, "bp": 1e-4, "bps": 1e-4}
 
 _NUMBER = re.compile(
     r"""
+    (?=[-+(\[$€£¥.\dmnu])
     (?P<word>\b(?:minus|negative)\s+)?
     (?P<open>[(\[]\s*)?
     (?P<sign>[-+]\s*)?
@@ -43,7 +44,7 @@ _NUMBER = re.compile(
     )?
     (?P<close2>\s*[)\]])?
     """,
-    re.VERBOSE | re.IGNORECASE,
+    re.VERBOSE,
 )
 _PLAIN = re.compile(r"-?\d{1,15}(\.\d{1,15})?")
 _GROUPED = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?")
@@ -69,8 +70,8 @@ class Number(NamedTuple):
 
 
 def clean(text: str) -> str:
-    """The text with every dash that is drawn like a minus, and every kind of space, made plain."""
-    return text if text.isascii() else text.translate(_TRANSLATE)
+    """The text in small letters, every dash that is drawn like a minus and every kind of space made plain."""
+    return text.lower() if text.isascii() else text.translate(_TRANSLATE).lower()
 
 
 def plain(text: str) -> Number | None:
@@ -92,28 +93,27 @@ def numbers(text: str) -> list[Number]:
 
 
 def _read(match: re.Match[str], text: str) -> Number | None:
-    digits = match["digits"].rstrip(",")
+    word, open_, sign, _, open2, sign2, written, exponent, close, unit, close2 = match.groups()
+    digits = written.rstrip(",")
     start = match.start("digits")
     if "," in digits and not _GROUPED.fullmatch(digits):
         return None
     if start and (text[start - 1].isalnum() or text[start - 1] in "._#"):
         return None  # part of a word or a reference: FY22, #1, v1.2
-    if digits != match["digits"]:
-        match_unit, closed = "", False
-    else:
-        match_unit, closed = (match["unit"] or "").strip().lower(), bool(match["close"] or match["close2"])
-    after = text[match.end("exponent") if match["exponent"] else start + len(digits) :][:1]
-    if not match_unit and after.isalpha():
-        return None  # 3rd, 10K filings, 2x
-    percent, scale = _factors(match_unit)
-    mantissa = digits.replace(",", "") + (match["exponent"] or "")
-    value = float(mantissa) * percent * scale
-    if not math.isfinite(value):
+    cut = len(digits) != len(written)  # a comma after the number ends it: no unit belongs to it
+    unit = "" if cut or unit is None else unit.strip()
+    end = match.end("exponent") if exponent else start + len(written)
+    if not unit and text[end : end + 1].isalpha():
+        return None  # 3rd, 10k filings, 2x
+    percent, scale = _factors(unit)
+    value = float(digits.replace(",", "") + (exponent or "")) * percent * scale
+    place = (int(exponent[1:]) if exponent else 0) - len(digits.partition(".")[2])
+    if not math.isfinite(value) or abs(place) > _LARGEST_EXPONENT:
         return None
-    decimals = len(digits.partition(".")[2])
-    unit = 10.0 ** (int((match["exponent"] or "e0")[1:]) - decimals) * percent * scale
-    sign = -1.0 if _negative(match, text, closed=closed) else 1.0
-    return Number(sign * value, unit, percent, scale, start, match[0])
+    closed = not cut and bool(close or close2)
+    if (word or open_ or sign or open2 or sign2) and _negative(match, text, closed=closed):
+        value = -value
+    return Number(value, 10.0**place * percent * scale, percent, scale, start, match[0])
 
 
 def _factors(unit: str) -> tuple[float, float]:
@@ -130,21 +130,22 @@ def _negative(match: re.Match[str], text: str, *, closed: bool) -> bool:
     """Whether the number is written as negative: a sign that stands before it rather than between two
     numbers, the word `minus`, or the parentheses of accounting.
     """
-    before = text[: match.start()].rstrip()
+    begin = match.start()
+    before = text[max(0, begin - _LOOK_BACK) : begin].rstrip()
     previous = before[-1:]
     if match["word"]:
         return not previous.isdigit()
-    for name in ("sign", "sign2"):
-        sign = match[name]
-        if sign and sign[0] == "-":
-            if name == "sign" and not match["open"]:
-                spaced_after = len(sign) > 1
-                joined = match.start() > 0 and not text[match.start() - 1].isspace() and previous.isalnum()
-                between = previous.isdigit() or previous in (")", "%") or (spaced_after and previous.isalpha())
-                return not (joined or between)
-            return True
+    if (match["sign2"] or "").startswith("-"):
+        return True
+    sign = match["sign"] or ""
+    if sign.startswith("-"):
+        joined = begin > 0 and not text[begin - 1].isspace() and previous.isalnum()
+        between = previous.isdigit() or previous in (")", "%") or (len(sign) > 1 and previous.isalpha())
+        return bool(match["open"]) or not (joined or between)
     opened = bool(match["open"] or match["open2"])
-    return opened and closed and bool(not before or previous in "=:$" or before.lower().endswith(_BEFORE_ACCOUNTING))
+    return opened and closed and bool(not before or previous in "=:$" or before.endswith(_BEFORE_ACCOUNTING))
 
 
+_LOOK_BACK: Final = 40
+_LARGEST_EXPONENT: Final = 280
 _BEFORE_ACCOUNTING: Final = (" is", " was", " of", " to", " at", " be", " are", " were", " about", " approximately")

@@ -37,7 +37,7 @@ LOW: Final = 0.001
 HIGH: Final = 0.005
 _SCALES: Final = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _STATED = re.compile(r"\bin (?:us )?\$?\s?(thousand|million|billion|trillion)s?\b", re.IGNORECASE)
-_YES_NO = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
+_YES_NO = re.compile(r"\b(yes|no)\b")
 _WIDTH: Final = 120
 
 
@@ -46,6 +46,9 @@ class Stated(NamedTuple):
 
     percent: float = 1.0
     scale: float = 1.0
+
+
+_NOTHING_STATED: Final = Stated()
 
 
 def numeric(*, low: float = LOW, high: float = HIGH) -> Callable[[Trajectory], Grade]:
@@ -115,7 +118,7 @@ def _verdict(matched: bool, given: Number | None, answer: str | None, gold: str)
 
 def yes_no(answer: str | None, gold: str) -> Scored:
     """A yes/no answer: right when the final answer holds the gold word and not the other."""
-    words = {word.lower() for word in _YES_NO.findall(final_part(answer or "")[0])}
+    words = set(_YES_NO.findall(final_part(clean(answer or ""))[0]))
     label = "correct" if words == {gold} else "wrong" if words else "no_number"
     return Scored(
         score=float(words == {gold}), label=label, reason=f"{'/'.join(sorted(words)) or 'no yes or no'}; gold {gold}"
@@ -125,6 +128,8 @@ def yes_no(answer: str | None, gold: str) -> Scored:
 def stated_of(task: Task) -> Stated:
     """What the task states about the unit and scale of its reference."""
     metadata = task.metadata
+    if not metadata and not task.question:
+        return _NOTHING_STATED
     percent = 0.01 if metadata and metadata.get("unit") in ("percent", "%") else 1.0
     scale: Any = metadata.get("scale") if metadata else None
     if scale is None and task.question:
@@ -135,7 +140,7 @@ def stated_of(task: Task) -> Stated:
 
 def matches_executed(given: Number, gold: float, stated: Stated, *, low: float = LOW, high: float = HIGH) -> bool:
     """Whether a number is the unrounded gold, within the tolerance of what it shows."""
-    value, unit = _in_units_of(given, stated)
+    value, unit = (given.value, given.unit) if stated is _NOTHING_STATED else _in_units_of(given, stated)
     size = abs(gold)
     tolerance = min(max(unit / 2, low * size), high * size) if size else max(unit / 2, 1e-9)
     return abs(value - gold) <= tolerance * (1 + 1e-9)
@@ -147,7 +152,7 @@ def matches_displayed(given: Number, gold: Number, stated: Stated) -> bool:
     value, unit = _in_units_of(given, stated)
     if math.isclose(value, gold.value, rel_tol=1e-12):
         return True
-    return unit <= gold.unit * (1 + 1e-9) and _rounded(value, gold.unit) == _rounded(gold.value, gold.unit)
+    return unit <= gold.unit * (1 + 1e-9) and _same_digits(value, gold.value, gold.unit)
 
 
 def _in_units_of(given: Number, stated: Stated) -> tuple[float, float]:
@@ -160,6 +165,11 @@ def _in_units_of(given: Number, stated: Stated) -> tuple[float, float]:
     return given.value * factor, given.unit * factor
 
 
+def _same_digits(value: float, shown: float, unit: float) -> bool:
+    """Whether a value, rounded half-up to a unit, is the shown one."""
+    return abs(value - shown) <= unit and _rounded(value, unit) == _rounded(shown, unit)
+
+
 def _rounded(value: float, unit: float) -> int:
     return int((Decimal(repr(value)) / Decimal(f"{unit:.12g}")).quantize(Decimal(1), ROUND_HALF_UP))
 
@@ -167,7 +177,7 @@ def _rounded(value: float, unit: float) -> int:
 def _agree(shown: Number, gold: float) -> bool:
     """Whether a data set's text is its executed value at the digits shown, in either reading of a percent."""
     readings = (shown, Number(shown.shown, shown.unit / shown.percent)) if shown.percent != 1.0 else (shown,)
-    return any(_rounded(gold, r.unit) == _rounded(r.value, r.unit) for r in readings)
+    return any(_same_digits(gold, r.value, r.unit) for r in readings)
 
 
 def counts_percents(text: str, gold: float) -> bool:

@@ -23,7 +23,8 @@ CHANGING: Final = frozenset({
 })  # fmt: skip
 """First words of the names of tools that change the state of the world."""
 
-_WORDS = re.compile(r"[a-z]{2,}|#\d+|\d+(?:\.\d+)?", re.IGNORECASE)
+_WORDS = re.compile(r"[a-z]{2,}|#\d+|\d+(?:\.\d+)?")
+_encode = msgspec.json.Encoder(order="sorted").encode
 _FIRST_WORD = re.compile(r"[a-z]+", re.IGNORECASE)
 
 
@@ -47,38 +48,39 @@ class Use(NamedTuple):
 
 def words(text: str) -> frozenset[str]:
     """The words and numbers of a text."""
-    return frozenset(word.lower() for word in _WORDS.findall(text))
+    return frozenset(_WORDS.findall(text.lower()))
 
 
 def spoken(response: ModelResponded) -> frozenset[str]:
-    """The words of an action: its text and its calls."""
-    text = response.text
-    for call in response.tool_calls:
-        arguments = call.arguments_raw or (msgspec.json.encode(call.arguments).decode() if call.arguments else "")
-        text = f"{text} {call.name} {arguments}"
-    return words(text)
+    """The words of an action: its text and the arguments of its calls."""
+    return words("\n".join([response.text, *map(_arguments, response.tool_calls)]))
+
+
+def _arguments(call: ToolCall) -> str:
+    return call.arguments_raw or (_encode(call.arguments).decode() if call.arguments else "")
 
 
 def uses_of(t: Trajectory, changing: frozenset[str] = CHANGING) -> list[Use]:
     """Every call of the run, in order, with what became of its result."""
+    responses = t.responses
+    if not any(response.tool_calls for response in responses):
+        return []
     results = {e.call_id: e for e in reversed(t.events) if isinstance(e, ToolReturned)}
-    actions = [spoken(response) for response in t.responses]
-    actions.append(words(t.final_answer or ""))
-    new = _new_words(t)
+    actions = [*map(spoken, responses), words(t.final_answer or "")]
+    said, new = _said(t, actions)
     uses: list[Use] = []
-    seen: dict[tuple[str, bytes], int] = {}
+    seen: dict[tuple[str, str], int] = {}
     world = 0
-    for index, response in enumerate(t.responses):
+    for index, response in enumerate(responses):
         for call in response.tool_calls:
-            key = (call.name, call.arguments_raw.encode() or msgspec.json.encode(call.arguments, order="sorted"))
+            key = (call.name, _arguments(call))
             repeated = seen.get(key) == world
             result = results.get(call.id)
-            used_by = None if result is None else _used_by(result, new.get(call.id), actions, index)
+            used_by = None if result is None else _used_by(said[call.id], new[call.id], actions, index)
             uses.append(Use(call, index, result, used_by, repeated))
-            seen[key] = world
             if result is not None and not result.error and _changes(call.name, changing):
                 world += 1
-                seen[key] = world
+            seen[key] = world
     return uses
 
 
@@ -87,25 +89,25 @@ def _changes(tool: str, changing: frozenset[str]) -> bool:
     return tool in changing or (first is not None and first[0].lower() in changing)
 
 
-def _new_words(t: Trajectory) -> dict[str, frozenset[str]]:
-    """For each call id, the words of its result that nothing before it had shown."""
+def _said(t: Trajectory, actions: list[frozenset[str]]) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
+    """For each call id, the words of its result, and those among them that nothing before it had shown."""
     shown: set[str] = set()
+    said: dict[str, frozenset[str]] = {}
     new: dict[str, frozenset[str]] = {}
+    spoken_by = iter(actions)
     for event in t.events:
         if isinstance(event, MessageReceived):
             shown |= words(event.content)
         elif isinstance(event, ModelResponded):
-            shown |= spoken(event)
-        elif isinstance(event, ToolReturned):
-            said = words(event.output)
-            new.setdefault(event.call_id, said - shown)
-            shown |= said
-    return new
+            shown |= next(spoken_by)
+        elif isinstance(event, ToolReturned) and event.call_id not in said:
+            found = words(event.output)
+            said[event.call_id], new[event.call_id] = found, found - shown
+            shown |= found
+    return said, new
 
 
-def _used_by(result: ToolReturned, new: frozenset[str] | None, actions: list[frozenset[str]], index: int) -> int | None:
+def _used_by(said: frozenset[str], new: frozenset[str], actions: list[frozenset[str]], index: int) -> int | None:
+    """The first later action that holds a word of a result; any will do for a result with nothing new."""
     later = range(index + 1, len(actions))
-    if not new:
-        return next(iter(later))
-    said = words(result.output)
-    return next((i for i in later if actions[i] & said), None)
+    return next((i for i in later if not new or not said.isdisjoint(actions[i])), None)

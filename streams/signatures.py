@@ -1,7 +1,7 @@
 """MinHash signatures of texts, so that near-duplicates are found without comparing texts.
 
 One-permutation hashing: each shingle of 5 characters is hashed once; 7 bits choose one of 128 places, the
-smallest of the other bits stays in its place. Empty places borrow from a full one, each by a fixed walk of
+smallest hash of a place stays in it. Empty places borrow from a full one, each by a fixed walk of
 its own ("optimal densification", Shrivastava 2017), so that two texts of Jaccard similarity J agree in a
 place with probability J. One hash a shingle instead of 128 makes it cheap enough for every trajectory.
 Signatures are kept in the log: changing anything here makes old and new ones incomparable.
@@ -17,7 +17,6 @@ SHINGLE: Final = 5
 MAX_BYTES: Final = 16_384
 """Of a longer text the first and the last half of this are signed."""
 
-_MIX: Final = 0x9E3779B1
 _EMPTY: Final = 1 << 32
 
 
@@ -30,14 +29,12 @@ def signature(text: str) -> tuple[int, ...]:
         return ()
     count = max(1, len(data) - SHINGLE + 1)
     least = [_EMPTY] * PLACES
-    for shingle in {data[i : i + SHINGLE] for i in range(count)}:
-        value = crc32(shingle) * _MIX & 0xFFFFFFFF
-        value ^= value >> 15
-        place = value & 127
-        rest = value >> 7
-        if rest < least[place]:  # noqa: PLR1730 — min() takes twice as long
-            least[place] = rest
-    return tuple(_borrowed(least, place) & 0xFFFF for place in range(PLACES))
+    for value in {crc32(data[i : i + SHINGLE]) for i in range(count)}:
+        place = value >> 25
+        if value < least[place]:  # noqa: PLR1730 — min() takes twice as long
+            least[place] = value
+    full = [value if value != _EMPTY else _borrowed(least, place) for place, value in enumerate(least)]
+    return tuple([value & 0xFFFF for value in full])
 
 
 def similarity(left: tuple[int, ...], right: tuple[int, ...]) -> float:
@@ -48,7 +45,7 @@ def similarity(left: tuple[int, ...], right: tuple[int, ...]) -> float:
 
 
 def _borrowed(least: list[int], place: int) -> int:
-    """The value of a place, or of the first full place on its walk through all of them."""
+    """The value of the first full place on an empty place's walk through all of them."""
     step = _STEPS[place]
     while least[place] == _EMPTY:
         place = (place + step) & 127
