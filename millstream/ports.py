@@ -229,6 +229,11 @@ class BufferStats(Struct, frozen=True, kw_only=True):
 class Buffer(Protocol):
     """The replay buffer: a projection of ``buffer-events`` with the payloads beside it."""
 
+    @property
+    def namespace(self) -> str:
+        """Whose decisions it holds; the caller of `apply` leaves those of others out."""
+        ...
+
     def apply(self, offset: int, decisions: Sequence[BufferDecision], payloads: Mapping[RolloutId, bytes]) -> None:
         """Apply the decisions of one record of ``buffer-events``; applying an offset again does
         nothing. Raises `Unavailable` (full, dead): nothing of the record was applied.

@@ -1,0 +1,234 @@
+"""The replay buffer on Redis or Valkey: the `Buffer` port.
+
+A projection of ``buffer-events`` that can be dropped and folded again. Each operation is one Lua script,
+so a record of decisions is applied whole or not at all, and once (by its offset). Payloads are compressed.
+All keys of a namespace share a hash tag, so a cluster keeps them together.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from millstream.adapters.redis_operations import StoredLease, operations
+from millstream.adapters.redis_scripts import APPLY, PARTS, UNREADABLE
+from millstream.errors import MissingExtra, SettingsError, Unavailable
+from millstream.ports import BufferStats, Lease
+from millstream.rollout import BufferDecision, Rollout, RolloutId
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+FORMAT: Final = 1
+"""The format number of a namespace; a newer one is refused."""
+COMPRESSION: Final = 1
+READ_AT_ONCE: Final = 256
+CONNECT_S, ANSWER_S = 5.0, 30.0
+
+T = TypeVar("T")
+_rollout = msgspec.json.Decoder(Rollout)
+_lease = msgspec.json.Decoder(StoredLease)
+
+
+def _fields(key: str, names: Sequence[str]) -> Callable[[Any], list[bytes | None]]:
+    return lambda client: client.hmget(key, names)
+
+
+def _library() -> Any:
+    try:
+        import redis
+    except ModuleNotFoundError:
+        raise MissingExtra("embedded", "the replay buffer") from None
+    return redis
+
+
+def without_secrets(url: str) -> str:
+    """A URL as it may be shown: user and password left out."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+
+class RedisBuffer:
+    """``server``: a ``redis://``, ``rediss://`` or ``unix://`` URL, or a function that makes sure a server
+    runs and tells its URL (asked again, once an operation, when the connection is lost).
+    """
+
+    def __init__(self, server: str | Callable[[], str], namespace: str) -> None:
+        """Nothing is connected yet. Raises `SettingsError` for a namespace that can't be part of a key."""
+        if not namespace or not namespace.isprintable() or set(namespace) & set("{} "):
+            raise SettingsError(f"[buffer] namespace = {namespace!r}: use letters, digits, '-', '_' and '.'")
+        self.namespace = namespace
+        self._redis = _library()
+        self._server = server
+        self._keys = [f"millstream:{{{namespace}}}:{part}" for part in PARTS]
+        self._key = dict(zip(PARTS, self._keys, strict=True))
+        self._client: Redis | None = None
+        self._place = ""
+        self._seen = 0
+
+    def apply(self, offset: int, decisions: Sequence[BufferDecision], payloads: Mapping[RolloutId, bytes]) -> None:
+        """Apply one record of ``buffer-events``, whole and once; ``payloads`` are `Rollout` JSON. Raises
+        `Unavailable` when the server is full, dead, or has lost what it had applied: read `applied` again.
+        """
+        packed = {key: zlib.compress(value, COMPRESSION) for key, value in payloads.items()}
+        steps, carried = operations(offset, decisions, packed)
+        arguments = [offset, FORMAT, self._seen, msgspec.json.encode(steps), *carried]
+        told: Any = self._call(lambda client: client.eval(APPLY, len(self._keys), *self._keys, *arguments))
+        applied = int(told)
+        if applied < self._seen:
+            before, self._seen = self._seen, applied
+            raise Unavailable(
+                f"{self._place}: buffer {self.namespace!r} had applied {before} records of buffer-events and has "
+                f"{applied} now: the server lost data; it is filled again from the log"
+            )
+        self._seen = applied
+
+    def applied(self) -> int:
+        """The next offset of ``buffer-events`` to apply."""
+        told = self._call(lambda client: client.hget(self._key["meta"], "applied"))
+        self._seen = int(told or 0)
+        return self._seen
+
+    def lease(self, training_id: str) -> Lease | None:
+        """The standing lease of a training, or None."""
+        told = self._call(lambda client: client.hget(self._key["leases"], training_id))
+        if told is None:
+            return None
+        lease = _lease.decode(told)
+        return Lease(training_id, lease.token, lease.fence, lease.rollout_ids)
+
+    def read(self, ids: Sequence[RolloutId]) -> list[Rollout]:
+        """Rollouts in the order asked. Raises `Unavailable` naming those that are not there."""
+        found: list[Rollout] = []
+        for start in range(0, len(ids), READ_AT_ONCE):
+            part = list(ids[start : start + READ_AT_ONCE])
+            packed = self._call(_fields(self._key["payloads"], part))
+            if gone := [key for key, value in zip(part, packed, strict=True) if value is None]:
+                raise Unavailable(
+                    f"{self._place}: {len(gone)} of {len(ids)} rollouts are not in the buffer {self.namespace!r} "
+                    f"({', '.join(gone[:3])}{', …' if len(gone) > 3 else ''}); `millstream buffer rebuild` brings "
+                    "back what was not evicted"
+                )
+            found += [_rollout.decode(zlib.decompress(value)) for value in packed if value is not None]
+        return found
+
+    def stats(self) -> BufferStats:
+        """Counts. ``bytes`` are uncompressed, as the byte budget counts them; ``unreadable``: rollouts
+        whose payload is gone.
+        """
+        key = self._key
+        rollouts, groups, meta, leases, uses = self._together(
+            lambda pipe: (
+                pipe.hlen(key["rollouts"]),
+                pipe.hlen(key["groups"]),
+                pipe.hgetall(key["meta"]),
+                pipe.hvals(key["leases"]),
+                pipe.hvals(key["uses"]),
+            )
+        )
+        unreadable = self._call(lambda client: client.eval(UNREADABLE, len(self._keys), *self._keys))
+        return BufferStats(
+            rollouts=rollouts,
+            groups=groups,
+            bytes=int(meta.get(b"bytes", 0)),
+            leased=len({i for lease in leases for i in _lease.decode(lease).rollout_ids}),
+            consumed=sum(any(held for _, held in msgspec.json.decode(use).values()) for use in uses),
+            applied=int(meta.get(b"applied", 0)),
+            unreadable=int(unreadable),
+        )
+
+    def dump(self) -> dict[str, Any]:
+        """The projection without payloads, canonical; equal to `BufferLedger.dump` of the same records."""
+        parts = ("rollouts", "groups", "leases", "uses")
+        applied, *tables = self._together(
+            lambda pipe: (pipe.hget(self._key["meta"], "applied"), *(pipe.hgetall(self._key[p]) for p in parts))
+        )
+        plain = [{k.decode(): msgspec.json.decode(table[k]) for k in sorted(table)} for table in tables]
+        return {"applied": int(applied or 0), **dict(zip(parts, plain, strict=True))}
+
+    def clear(self) -> None:
+        """Drop the projection of this namespace."""
+        self._call(lambda client: client.unlink(*self._keys))
+        self._seen = 0
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _together(self, ask: Callable[[Any], object]) -> list[Any]:
+        def run(client: Redis) -> list[Any]:
+            with client.pipeline(transaction=True) as pipe:
+                ask(pipe)
+                answers: list[Any] = pipe.execute()
+                return answers
+
+        return self._call(run)
+
+    def _call(self, ask: Callable[[Any], T]) -> T:
+        """Ask the server; once more after a lost connection when we can have it started again."""
+        errors = self._redis.exceptions
+        try:
+            return ask(self._connected())
+        except (errors.ConnectionError, errors.TimeoutError) as error:
+            self.close()
+            if isinstance(self._server, str) or isinstance(error, errors.AuthenticationError):
+                raise self._said(error) from None
+        except errors.RedisError as error:
+            raise self._said(error) from None
+        try:
+            return ask(self._connected())
+        except errors.RedisError as error:
+            self.close()
+            raise self._said(error) from None
+
+    def _connected(self) -> Redis:
+        if self._client is None:
+            url = self._server if isinstance(self._server, str) else self._server()
+            self._place = without_secrets(url)
+            try:
+                client: Redis = self._redis.Redis.from_url(
+                    url, socket_connect_timeout=CONNECT_S, socket_timeout=ANSWER_S
+                )
+            except ValueError as error:
+                raise SettingsError(f"[storage] buffer = {self._place!r}: {error}") from None
+            try:
+                self._inspect(client)
+            except BaseException:
+                client.close()
+                raise
+            self._client = client
+        return self._client
+
+    def _inspect(self, client: Redis) -> None:
+        """Refuse a server that would drop rollouts, and a namespace that a newer version wrote."""
+        memory: Any = client.info("memory")
+        policy = str(memory.get("maxmemory_policy", "noeviction"))
+        if policy.startswith("allkeys"):
+            raise SettingsError(
+                f"{self._place}: maxmemory_policy is {policy}, so the server would silently delete rollouts; "
+                "run `CONFIG SET maxmemory-policy noeviction` (and put it into its configuration)"
+            )
+        told: Any = client.hget(self._key["meta"], "format")
+        if int(told or FORMAT) > FORMAT:
+            raise SettingsError(
+                f"{self._place}: buffer {self.namespace!r} has format {int(told)}, this version reads {FORMAT}: "
+                "use the newer millstream that wrote it, or another [buffer] namespace"
+            )
+
+    def _said(self, error: Exception) -> Exception:
+        """A redis error in our words."""
+        text = str(error)
+        if isinstance(error, self._redis.exceptions.AuthenticationError):
+            return SettingsError(f"{self._place}: {text}; put the password into [storage] buffer")
+        if text.startswith("OOM"):
+            return Unavailable(
+                f"{self._place}: the server is out of memory and took nothing; raise its maxmemory, or lower "
+                "[buffer] max_bytes (the writer waits)"
+            )
+        return Unavailable(f"{self._place}: {type(error).__name__}: {text}")
