@@ -226,7 +226,7 @@ class RedisBuffer:
         text = str(error)
         if isinstance(error, self._redis.exceptions.AuthenticationError):
             return SettingsError(f"{self._place}: {text}; put the password into [storage] buffer")
-        if text.startswith("OOM"):
+        if "maxmemory" in text:
             return Unavailable(
                 f"{self._place}: the server is out of memory and took nothing; raise its maxmemory, or lower "
                 "[buffer] max_bytes (the writer waits)"
