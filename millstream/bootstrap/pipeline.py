@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.bootstrap.plans import Plan
+from millstream.bootstrap.policies import interface_of, workers
+from millstream.errors import Unavailable
+from millstream.graders.reward import Formula
 from millstream.ports import Log
 from millstream.streams.assembly import Assembler
 from millstream.streams.buffering import BufferingStage
@@ -18,12 +21,12 @@ from millstream.streams.grading import GradingStage
 from millstream.streams.projection import Projector
 from millstream.streams.runner import StageRunner
 from millstream.streams.trigger import Trigger
-from millstream.topics import POLICY_EVENTS, TRAJECTORIES
+from millstream.topics import TELEMETRY, TRAJECTORIES
 
 if TYPE_CHECKING:
     from millstream.bootstrap.runtime import Runtime
 
-BUSY_WAIT_S, IDLE_WAIT_S = 0.02, 0.2
+BUSY_WAIT_S, IDLE_WAIT_S = 0.02, 0.05
 
 
 class Worker(Protocol):
@@ -50,6 +53,9 @@ class Pipeline:
         self.projectors = projectors
         self.workers = workers
         self.moved: dict[str, int] = {runner.processor.name: 0 for runner in runners} | {"projected": 0}
+        self._quiet = 0
+        self._turned = threading.Condition()
+        self._ended = False
 
     def describe(self) -> str:
         """One line for people."""
@@ -85,6 +91,7 @@ class Pipeline:
         while not stop.is_set():
             if self.step():
                 continue
+            self._tell()
             if self.busy:
                 stop.wait(BUSY_WAIT_S)
             elif not closed:
@@ -96,6 +103,29 @@ class Pipeline:
         for runner in self.runners:
             runner.close()
         return self.moved
+
+    def settle(self) -> None:
+        """Wait, beside a running `run`, until the stages have worked off all that is in the log now (long
+        work of trainings and gates may go on). Raises `Unavailable` when the loop has ended.
+        """
+        with self._turned:
+            # The turn that is under way may have begun before this call: wait for the one after it.
+            wanted = self._quiet + 2
+            while self._quiet < wanted and not self._ended:
+                self._turned.wait()
+        if self._ended:
+            raise Unavailable("the pipeline has ended; its own error says why")
+
+    def end(self) -> None:
+        """Wake whoever waits in `settle`: nothing more will happen."""
+        with self._turned:
+            self._ended = True
+            self._turned.notify_all()
+
+    def _tell(self) -> None:
+        with self._turned:
+            self._quiet += 1
+            self._turned.notify_all()
 
     def close_open(self) -> bool:
         """Append the ticks that seal open runs and close open groups; True: it is done."""
@@ -114,17 +144,14 @@ class Pipeline:
 def build(runtime: Runtime) -> Pipeline:
     """The pipeline of a runtime; takes the lock of its data directory."""
     from millstream.adapters.lock import RunnerLock
-    from millstream.bootstrap.policies import workers
 
     lock = RunnerLock(runtime.loaded.data / "runner.lock").acquire()
     runtime.on_close(lock.release)
     log, store, settings = runtime.log, runtime.store, runtime.loaded.settings
     for plan in runtime.plans:
-        from millstream.graders.reward import Formula
-
         Formula.of(plan.reward).check(runtime.graders.names)
     runners = [
-        StageRunner(Assembler(settings.assembly, topic_id=log.topic_id("telemetry")), log, store),
+        StageRunner(Assembler(settings.assembly, topic_id=log.topic_id(TELEMETRY.name)), log, store),
         StageRunner(GradingStage(runtime.graders, topic_id=log.topic_id(TRAJECTORIES.name)), log, store),
         *(StageRunner(_buffering(runtime, plan), log, store, every_partition=True) for plan in runtime.plans),
         *(
@@ -142,8 +169,6 @@ def _suffix(runtime: Runtime, plan: Plan) -> str:
 
 
 def _buffering(runtime: Runtime, plan: Plan) -> BufferingStage:
-    from millstream.bootstrap.policies import interface_of
-
     several = len(runtime.plans) > 1
     return BufferingStage(
         plan.buffer,
@@ -163,6 +188,3 @@ def _trigger(runtime: Runtime, plan: Plan) -> Trigger:
         namespace=plan.namespace,
         name=f"trigger{_suffix(runtime, plan)}",
     )
-
-
-__all__ = ["POLICY_EVENTS", "Pipeline", "build"]

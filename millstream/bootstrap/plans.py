@@ -17,7 +17,10 @@ from millstream.settings import (
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """One lineage with its own namespace of the buffer. ``base`` None: nothing is trained."""
+    """One lineage with its own namespace of the buffer. ``base`` None: nothing is trained.
+
+    ``first_gated``: versions below it meet no gate (an experiment that judges only its end).
+    """
 
     lineage: str
     base: Path | None
@@ -26,6 +29,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     trigger: TriggerSettings
     trainer: TrainerSettings
     gate: GateSettings
+    first_gated: int = 2
 
     @property
     def namespace(self) -> str:

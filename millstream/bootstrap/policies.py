@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec import Struct
+
 from millstream.bootstrap.plans import Plan
-from millstream.errors import SettingsError
-from millstream.events import Interface
+from millstream.errors import MillstreamError, SettingsError
+from millstream.events import Interface, new_id
+from millstream.ledger import LedgerReader
 from millstream.policy import Training, TrainingRequested
 from millstream.settings import GateSettings
 
@@ -93,15 +98,14 @@ def gate_worker(runtime: Runtime) -> GateWorker:
 
 def gate_of(runtime: Runtime, lineage: str, version: int) -> GateSettings | None:
     """The gate before a version, or None."""
-    del version
     plan = next((plan for plan in runtime.plans if plan.lineage == lineage), None)
-    return plan.gate if plan and plan.gate.enabled and plan.gate.evaluation else None
+    gated = plan is not None and plan.gate.enabled and plan.gate.evaluation and version >= plan.first_gated
+    return plan.gate if plan and gated else None
 
 
 def manifest_facts(runtime: Runtime, training: Training) -> ManifestFacts | None:
     """What the gate reads of a training's manifest, or None when it cannot be read."""
     from millstream.deploy.integrity import ManifestFacts, ManifestRollout
-    from millstream.errors import MillstreamError
     from millstream.trainer.manifest import read_manifest
 
     try:
@@ -133,3 +137,40 @@ def request_training(runtime: Runtime, lineage: str, algorithm: str) -> Training
     request = request_by_hand(runtime.log, plan.trigger, plan.trainer, plan.lineage, plan.namespace, algorithm)
     append_policy_events(runtime.log, [request])
     return request
+
+
+class Rebuilt(Struct, frozen=True):
+    """A version made again: where, the hash of its content, and whether that is the registered one's."""
+
+    folder: Path
+    content_hash: str
+    same: bool
+
+
+def rebuild(runtime: Runtime, lineage: str, version: int) -> Rebuilt:
+    """Train a version again from its manifest and archived rollouts, in a fresh folder. Raises
+    `SettingsError` when it was not made by a training, `MillstreamError` when the training fails.
+    """
+    from millstream.trainer.manifest import MANIFEST_FILE, PAYLOAD_FILE, read_manifest
+    from millstream.trainer.orders import WorkOrder, WorkResult
+
+    ledger = LedgerReader(runtime.log).refresh()
+    versions = ledger.lineage(lineage).versions
+    found = versions.get(version)
+    if found is None or found.training_id not in ledger.trainings:
+        raise SettingsError(
+            f"version {version} of {lineage!r} was not made by a training; see `millstream policies list`"
+        )
+    source = training_folder(runtime, found.training_id)
+    folder = runtime.loaded.data / "rebuilds" / f"{found.training_id}-{new_id()[-12:]}"
+    folder.mkdir(parents=True)
+    for name in (MANIFEST_FILE, PAYLOAD_FILE):
+        shutil.copyfile(source / name, folder / name)
+    manifest = read_manifest(folder)
+    start = versions[manifest.parent if manifest.start_from is None else manifest.start_from].uri
+    order = WorkOrder(folder=str(folder), start=start, champion=versions[manifest.parent].uri)
+    answer = runtime.children.call("train", msgspec.json.encode(order))
+    result = msgspec.json.decode(answer, type=WorkResult)
+    if result.failure:
+        raise MillstreamError(f"version {version} of {lineage!r} could not be made again: {result.failure}")
+    return Rebuilt(Path(result.model), result.content_hash, result.content_hash == found.content_hash)

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from millstream.adapters.redis import RedisBuffer
     from millstream.adapters.sqlite import Embedded
     from millstream.bootstrap.pipeline import Pipeline
+    from millstream.bootstrap.policies import Rebuilt
     from millstream.capture.client import Client
     from millstream.capture.importers.base import Imported
     from millstream.console.doctor import Check
+    from millstream.console.status import Status
     from millstream.deploy.gate import Judgement
     from millstream.grade import Grade
     from millstream.graders.running import GraderSet
@@ -86,8 +88,10 @@ class Runtime:
         return self._embedded.store
 
     @cached_property
-    def _server(self) -> str:
-        """The URL of the Redis or Valkey server, started when it is the embedded one."""
+    def _server(self) -> str | Callable[[], str]:
+        """The URL of the Redis or Valkey server; for the embedded one what starts it and gives its URL,
+        asked again when it does not answer.
+        """
         from millstream.adapters.valkey import Valkey
 
         url = self.loaded.settings.storage.buffer
@@ -95,7 +99,7 @@ class Runtime:
             return url
         server = Valkey(self.loaded.data / "valkey")
         self._closers.append(server.close)
-        return server.start()
+        return server.start
 
     @functools.cache  # noqa: B019 — a runtime lives as long as its process
     def buffer(self, namespace: str = "") -> RedisBuffer:
@@ -173,6 +177,15 @@ class Runtime:
         options = Options(format=kind, lineage=lineage, capture=self.loaded.settings.capture)
         return import_into(self.log, paths, options, dry_run=dry_run)
 
+    def status(self) -> Status:
+        """What is going on; see `millstream status`. Asks a buffer only where one has been made."""
+        from millstream.bootstrap.diagnosis import buffers_in_use
+        from millstream.console.status import status
+
+        stats = {plan.namespace: self.buffer(plan.namespace).stats() for plan in buffers_in_use(self)}
+        base = self.loaded.settings.policy.base
+        return status(self.log, self.store.positions(), stats, policy_base=base)
+
     def rebuild_buffer(self) -> int:
         """Drop every namespace of the buffer and fold its decisions again; how many records it took."""
         from millstream.streams.projection import rebuild
@@ -192,6 +205,12 @@ class Runtime:
         from millstream.bootstrap.policies import gate_worker
 
         return gate_worker(self).judge(lineage or self.plans[0].lineage, version, dry_run=dry_run)
+
+    def rebuild(self, lineage: str, version: int) -> Rebuilt:
+        """Make a version again from its manifest; see `millstream rebuild`."""
+        from millstream.bootstrap.policies import rebuild
+
+        return rebuild(self, lineage or self.plans[0].lineage, version)
 
     def promote(self, lineage: str, version: int, reason: str) -> str:
         """Make a version the champion; what was done, in words."""

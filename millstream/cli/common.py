@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -35,11 +35,11 @@ def runtime_of(ctx: click.Context) -> Runtime:
     return ctx.find_root().with_resource(Runtime(settings_of(ctx)))
 
 
-def emit(schema: str, document: Mapping[str, Any]) -> None:
-    """Print one JSON document with its schema."""
+def emit(schema: str, document: Any) -> None:
+    """Print one JSON document (a mapping or a struct) with its schema."""
     import msgspec
 
-    plain = msgspec.to_builtins({"schema": f"millstream.{schema}/1", **document})
+    plain = {"schema": f"millstream.{schema}/1", **msgspec.to_builtins(document)}
     sys.stdout.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
 
 

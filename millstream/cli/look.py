@@ -122,3 +122,134 @@ policies = listing(
     _catalog("policy_rows"),
     ("lineage", "version", "stage", "parent", "verdict", "training_id"),
 )
+
+
+@click.command()
+@json_option
+@click.pass_context
+def status(ctx: click.Context, as_json: bool) -> None:
+    """Topics, stages and how far they have read, the buffer, trainings and champions."""
+    from millstream.console import status as console
+
+    found = runtime_of(ctx).status()
+    emit("status", _plain(found)) if as_json else click.echo(console.render(found))
+
+
+@click.command()
+@json_option
+@click.pass_context
+def graders(ctx: click.Context, as_json: bool) -> None:
+    """The graders that run on every trajectory, with their ranges and epochs, and the reward formula."""
+    runtime = runtime_of(ctx)
+    formula = runtime.plans[0].reward.formula
+    rows = [
+        {"name": g.name, "epoch": g.epoch, "low": g.low, "high": g.high, "source": g.source}
+        for g in runtime.graders.graders
+    ]
+    if as_json:
+        emit("graders", {"items": rows, "total": len(rows), "formula": formula})
+    else:
+        table((tuple(row.values()) for row in rows), ("name", "epoch", "low", "high", "source"))
+        click.echo(f"reward = {formula}")
+
+
+@click.command()
+@click.option("--grader", default="", help="Only this grader.")
+@json_option
+@as_of_option
+@click.pass_context
+def baseline(ctx: click.Context, grader: str, as_json: bool, as_of: str | None) -> None:
+    """How well the recorded runs did: one line for each policy version and grader, with its denominators."""
+    from millstream.console import baseline as console
+
+    rows = console.baseline(runtime_of(ctx).log, grader, as_of_ms(as_of))
+    emit_items("baseline", rows, None) if as_json else click.echo(console.render(rows))
+
+
+@click.command()
+@click.argument("version", type=int)
+@click.option("--lineage", default="", help="The lineage (default: [policy] lineage).")
+@json_option
+@click.pass_context
+def why(ctx: click.Context, version: int, lineage: str, as_json: bool) -> None:
+    """Everything that made VERSION what it is: runs, grades, buffer decisions, training, gate, service."""
+    from millstream.console import why as console
+    from millstream.console import why_text
+
+    runtime = runtime_of(ctx)
+    found = console.why(runtime.log, version, lineage or runtime.plans[0].lineage)
+    emit("why", _plain(found)) if as_json else click.echo(why_text.render(found))
+
+
+@click.command(name="who-was-live")
+@click.option("--at", "at", required=True, metavar="TIME", help="An ISO time.")
+@json_option
+@click.pass_context
+def who_was_live(ctx: click.Context, at: str, as_json: bool) -> None:
+    """Which version of each lineage served at a time, since when, and by whose decision."""
+    from millstream.console import live as console
+
+    lines = console.who_was_live(runtime_of(ctx).log, as_of_ms(at) or 0)
+    emit_items("who-was-live", lines, None) if as_json else click.echo(console.render(lines))
+
+
+@click.command()
+@click.option("--wait", "wait_s", type=float, default=0.0, help="Wait so many seconds for the stages to catch up.")
+@json_option
+@click.pass_context
+def audit(ctx: click.Context, wait_s: float, as_json: bool) -> int:
+    """Do the books: each event, trajectory, grade and rollout onward to where it ended; exit 1 when they differ."""
+    from millstream.console.audit import audit as console
+
+    runtime = runtime_of(ctx)
+    found = console(runtime.log, runtime.store, runtime.loaded.settings, wait_s=wait_s)
+    if as_json:
+        emit("audit", _plain(found))
+    else:
+        for line in found.lines:
+            click.echo(f"{line.section:13} {line.count:>9,} {line.name}")
+        for difference in found.differences:
+            click.echo(f"DIFFERENCE    {difference.kind}: {difference.id}: {difference.detail}")
+        for gap in found.gaps:
+            click.echo(f"accepted loss {gap.topic}:{gap.partition} {gap.first} to {gap.end - 1}")
+        if not found.caught_up:
+            behind = ", ".join(f"{stage} {count}" for stage, count in found.lag.items())
+            click.echo(f"not caught up: {behind} records to read")
+        click.echo("balanced" if found.balanced else "NOT balanced")
+    return int(not found.balanced)
+
+
+@click.group(name="dead-letters")
+def dead_letters() -> None:
+    """Events that could not be used, with where they came from and why."""
+
+
+@dead_letters.command("list")
+@click.option("--reason", default="", help="Only those whose reason begins so.")
+@json_option
+@limit_option
+@click.pass_context
+def dead_list(ctx: click.Context, reason: str, as_json: bool, limit: int | None) -> None:
+    """One line each, oldest first."""
+    from millstream.console import dead_letters as console
+
+    rows = [_plain(row) for row in console.rows(runtime_of(ctx).log, reason=reason)]
+    if as_json:
+        emit_items("dead-letters", rows, limit)
+    elif rows:
+        table((tuple(row.values()) for row in rows[:limit]), tuple(rows[0]))
+    click.echo(f"{len(rows)} dead letters", err=True)
+
+
+@dead_letters.command("show")
+@click.argument("identity", metavar="ID")
+@json_option
+@click.pass_context
+def dead_show(ctx: click.Context, identity: str, as_json: bool) -> None:
+    """One of them whole, its original included."""
+    import json
+
+    from millstream.console import dead_letters as console
+
+    found = _plain(console.show(runtime_of(ctx).log, identity))
+    emit("dead-letter", found) if as_json else click.echo(json.dumps(found, indent=2, ensure_ascii=False))

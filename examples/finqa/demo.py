@@ -1,0 +1,182 @@
+"""The demo: the whole loop on one machine, on tasks that are generated and said to be.
+
+Three things go on side by side: the learner (its rounds of practice; trainings are asked for by the
+stream, judged by the gate), the lineage with the hackable reward, and the measurements on the report set.
+The pipeline is the one of `millstream up`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from millstream.bootstrap import Runtime
+from millstream.bootstrap.pipeline import Pipeline
+from millstream.bootstrap.policies import interface_of, training_folder
+from millstream.errors import MillstreamError
+from millstream.examples.finqa import work
+from millstream.examples.finqa.control import train_control
+from millstream.examples.finqa.measuring import Measured, measure
+from millstream.examples.finqa.plans import HACK, LINEAGE, demo_settings, plans
+from millstream.examples.finqa.practice import Practice
+from millstream.examples.finqa.settings import LOOP
+from millstream.examples.finqa.telling import Say, Teller
+from millstream.ledger import LedgerReader
+from millstream.policy import PolicyLedger, Version
+
+POLL_S = 0.05
+SPARE_ROUNDS = 2
+"""Rounds beyond the number of candidates, should one not be enough for a training."""
+
+
+class Demo:
+    """One run of the demo in a folder of its own. ``said`` is called with each line to print."""
+
+    def __init__(self, folder: Path, seed: int, say: Say) -> None:
+        self.seed = seed
+        self.runtime = Runtime(demo_settings(folder), plans(seed), work.MODULE)
+        self.teller = Teller(self.runtime.log, say)
+        self.measured: dict[str, Future[Measured]] = {}
+        self.control: Future[Measured] | None = None
+        self.began = time.monotonic()
+        self._side = ThreadPoolExecutor(4, thread_name_prefix="demo")
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.began
+
+    def run(self) -> None:
+        """Everything, to the end. Raises what any part of it raised."""
+        self.runtime.children.warm()
+        warm = [self._side.submit(self.runtime.children.call, "warm", b"") for _ in range(2)]
+        ready = self._side.submit(self.runtime.tracker.warm, LINEAGE, HACK)
+        for child in warm:
+            child.result()
+        ready.result()
+        pipeline = self.runtime.pipeline()
+        loop = threading.Thread(target=self._loop, args=(pipeline,), name="pipeline")
+        loop.start()
+        try:
+            self._branches(pipeline)
+        finally:
+            self._stop.set()
+            loop.join()
+            self._side.shutdown(cancel_futures=True)
+        if self._failure is not None:
+            raise self._failure
+
+    def ledger(self) -> PolicyLedger:
+        """The policies as they stand."""
+        return LedgerReader(self.runtime.log).refresh()
+
+    def _loop(self, pipeline: Pipeline) -> None:
+        try:
+            pipeline.run(self._stop)
+        except BaseException as error:  # noqa: BLE001 — told to whoever waits, raised at the end
+            self._failure = error
+        finally:
+            pipeline.end()
+
+    def _branches(self, pipeline: Pipeline) -> None:
+        client = self.runtime.client()
+        interface = interface_of(self.runtime.plan(LINEAGE))
+        practice = Practice(self.runtime.children, client, interface, self.seed)
+        self._measure(self._champion(LINEAGE), "base")
+        hack = self._side.submit(self._hack, pipeline, practice)
+        self._learn(pipeline, practice)
+        last = self._champion(LINEAGE)
+        self._measure(last, "last")
+        hack.result()
+        for future in [*self.measured.values(), *([self.control] if self.control else [])]:
+            future.result()
+
+    def _learn(self, pipeline: Pipeline, practice: Practice) -> None:
+        judged = 0
+        for number in range(1, LOOP.candidates + SPARE_ROUNDS + 1):
+            champion = self._champion(LINEAGE)
+            runs = practice.round(LINEAGE, champion, number)
+            pipeline.settle()
+            self.teller.round(number, LINEAGE, champion, runs)
+            self._settled(pipeline, LINEAGE)
+            ledger = self.ledger()
+            versions = ledger.lineage(LINEAGE).versions
+            if len(versions) - 1 > judged:
+                judged = len(versions) - 1
+                self._after(ledger, versions[max(versions)])
+            if judged >= LOOP.candidates:
+                return
+
+    def _after(self, ledger: PolicyLedger, candidate: Version) -> None:
+        """What follows a gate: a promoted version is measured; the first training gets its control arm."""
+        self.teller.trained(ledger, LINEAGE, candidate)
+        self.teller.judged(ledger.gates[LINEAGE, candidate.version][-1])
+        if candidate.verdict == "promote":
+            self._measure(candidate, "promoted")
+        if self.control is None:
+            self.control = self._side.submit(self._control, candidate.training_id)
+
+    def _hack(self, pipeline: Pipeline, practice: Practice) -> None:
+        for number in range(1, LOOP.hack_rounds + 1):
+            versions = self.ledger().lineage(HACK).versions
+            version = versions[max(versions)]
+            practice.round(HACK, version, number)
+            self._settled(pipeline, HACK)
+        ledger = self.ledger()
+        self.teller.judged(ledger.gates[HACK, max(ledger.lineage(HACK).versions)][-1])
+
+    def _settled(self, pipeline: Pipeline, lineage: str) -> None:
+        """Wait until the stream has worked off what was told, and the lineage's training and gate ended."""
+        pipeline.settle()
+        reader = LedgerReader(self.runtime.log)
+        while self._open(reader.refresh(), lineage):
+            if self._failure is not None:
+                raise self._failure
+            time.sleep(POLL_S)
+
+    def _open(self, ledger: PolicyLedger, lineage: str) -> bool:
+        first_gated = self.runtime.plan(lineage).first_gated
+        trainings = [t for t in ledger.trainings.values() if t.request.lineage == lineage]
+        waiting = any(t.state in ("requested", "claimed") for t in trainings)
+        versions = ledger.lineage(lineage).versions.values()
+        return waiting or any(
+            v.stage == "candidate" and v.verdict is None and v.version >= first_gated for v in versions
+        )
+
+    def _champion(self, lineage: str) -> Version:
+        champion = self.ledger().champion(lineage)
+        if champion is None:
+            raise MillstreamError(f"lineage {lineage!r} has no champion: the base was not registered")
+        return champion
+
+    def _measure(self, version: Version, what: str) -> None:
+        """Measure a version on the report set beside everything else: the base and the last champion also
+        greedy and with several attempts.
+        """
+        attempts = LOOP.report_attempts if what in ("base", "last") else 1
+        key = f"sampled-{version.version}" if what != "last" else f"last-{version.version}"
+        self._submit(key, version, LOOP.temperature, attempts)
+        if what in ("base", "last"):
+            self._submit(f"greedy-{version.version}", version, 0.0, 1)
+
+    def _submit(self, key: str, version: Version, temperature: float, attempts: int) -> None:
+        if key not in self.measured:
+            self.measured[key] = self._side.submit(
+                measure,
+                self.runtime.children,
+                LINEAGE,
+                version.version,
+                version.uri,
+                temperature=temperature,
+                attempts=attempts,
+            )
+
+    def _control(self, training_id: str) -> Measured:
+        base = self.ledger().lineage(LINEAGE).versions[1]
+        folder = self.runtime.loaded.data / "control"
+        model = train_control(self.runtime.children, training_folder(self.runtime, training_id), folder, base.uri)
+        return measure(self.runtime.children, LINEAGE, 0, model, temperature=LOOP.temperature)
