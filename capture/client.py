@@ -34,15 +34,24 @@ _SPLITS = frozenset({"train", "held_out", "report"})
 class Client:
     """Records runs into a log, or into what a function opens. ``spool``: the folder for what the log does not take.
 
-    Raises `SettingsError` for a bad ``[capture] redact``. One a process is enough.
+    Raises `SettingsError` for a bad ``[capture] redact``. One a process is enough. With a ``producer`` id and
+    a clock (nanoseconds) of your own, the same runs are the same events, byte for byte; a producer id must
+    then be used by one process only.
     """
 
     def __init__(
-        self, log: Log | Callable[[], Log], capture: settings.Capture | None = None, spool: Path | None = None
+        self,
+        log: Log | Callable[[], Log],
+        capture: settings.Capture | None = None,
+        spool: Path | None = None,
+        *,
+        producer: str = "",
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._capture = capture or settings.Capture()
+        self._now_ns = now_ns
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
-        self._sender = Sender(log, self._capture, spool, self._begin_runs)
+        self._sender = Sender(log, self._capture, spool, self._begin_runs, producer)
 
     @property
     def producer(self) -> str:
@@ -66,7 +75,7 @@ class Client:
     def start_run(self, task: Any = None, **fields: Any) -> Run:
         """Begin a run; see `millstream.record` for the fields."""
         try:
-            run = Run(self, started_event(task, fields), self._capture.shares)
+            run = Run(self, started_event(task, fields), self._capture.shares, self._now_ns)
         except Exception as error:  # noqa: BLE001 - the agent goes on without what could not be understood
             report("start_run", error)
             run = Run(self, TrajectoryStarted(id=EventId(""), trajectory_id=TrajectoryId(new_id()), source="sdk"))
@@ -90,23 +99,25 @@ class Client:
         """Record a judgement on a run, at any time and from any process; see `millstream.feedback`."""
         if source not in _SOURCES:
             raise ValueError(f"feedback source {source!r}: use one of {', '.join(sorted(_SOURCES))}")
+        if not trajectory_id:
+            raise ValueError("feedback without a trajectory id: give the id of the run (run.id)")
         number = values.number(int(value) if isinstance(value, bool) else value)
         event = FeedbackGiven(
             id=EventId(new_id()),
-            trajectory_id=TrajectoryId(trajectory_id),
+            trajectory_id=TrajectoryId(str(trajectory_id)),
             producer=self.producer,
-            time_ns=time.time_ns(),
-            subject=subject,
+            time_ns=self._now_ns(),
+            subject=values.word(subject),
             source=source,
-            name=name,
+            name=values.word(name),
             value=number,
-            label=label,
-            comment=comment,
-            response_id=response_id,
-            valid_time_ns=valid_time_ns,
+            label=values.word(label),
+            comment=values.word(comment),
+            response_id=values.word(response_id),
+            valid_time_ns=int(valid_time_ns),
             flags=("non_finite",) if value is not None and number is None else (),
         )
-        self.put(event, 400 + len(comment))
+        self.put(event, 400 + len(event.comment))
 
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait until the log has everything recorded so far; whether it has."""

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, get_args
 
 from msgspec.structs import replace
 
 from millstream.capture import values
 from millstream.capture.guard import guarded
 from millstream.capture.tasks import split_for, task_id
+from millstream.codec import digest
 from millstream.events import (
     AnyEvent,
     EndReason,
@@ -31,10 +32,11 @@ from millstream.events import (
     TrajectoryEnded,
     TrajectoryId,
     TrajectoryStarted,
-    new_id,
 )
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "agent": "agent"}
+_LOGPROB_KINDS = get_args(LogprobKind)
+_END_REASONS = get_args(EndReason)
 _EVENT_BYTES = 400
 """About what an event without its texts weighs in the queue."""
 
@@ -62,10 +64,14 @@ class Run:
     """A run being recorded; a context manager, also an async one. Safe to share between threads."""
 
     def __init__(
-        self, sink: Sink, started: TrajectoryStarted, shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        self,
+        sink: Sink,
+        started: TrajectoryStarted,
+        shares: tuple[float, float, float] = (0.8, 0.1, 0.1),
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.id: TrajectoryId = started.trajectory_id
-        self._sink, self._shares = sink, shares
+        self._sink, self._shares, self._now_ns = sink, shares, now_ns
         self._lock = threading.RLock()
         self._seqs: dict[str, int] = {}
         self._seen: list[tuple[str, str]] = []
@@ -77,11 +83,12 @@ class Run:
             self._begin()
 
     def _stamp(self) -> dict[str, Any]:
-        """The producer, its next number in this run, and the time."""
+        """The producer, its next number in this run, the id that follows from both, and the time."""
         producer = self._sink.producer
         seq = self._seqs.get(producer, 0)
         self._seqs[producer] = seq + 1
-        return {"id": EventId(new_id()), "producer": producer, "seq": seq, "time_ns": time.time_ns()}
+        event_id = EventId(digest("event", producer, self.id, seq))
+        return {"id": event_id, "producer": producer, "seq": seq, "time_ns": self._now_ns()}
 
     def _begin(self) -> None:
         """Send the start, with the task's id and its split decided."""
@@ -105,7 +112,7 @@ class Run:
                 raise RuntimeError(f"run {self.id} has ended; record before end() or leaving the with block")
             if acts:
                 self._begin()
-            who = self._agent if agent is None else agent
+            who = self._agent if agent is None else values.word(agent)
             event = kind(**self._stamp(), **self._envelope, agent=who, **fields)
             self._sink.put(event, _EVENT_BYTES + size)
 
@@ -131,7 +138,7 @@ class Run:
                 acts=False,
                 role=known,
                 content=text,
-                name=name or (role if role not in _ROLES else ""),
+                name=values.word(name) or (role if role not in _ROLES else ""),
                 flags=flags,
                 agent=agent,
             )
@@ -162,23 +169,26 @@ class Run:
         words, flags = values.text_of(text)
         ids, prompt = values.token_ids(token_ids), values.token_ids(prompt_token_ids)
         found, doubts = values.usable_log_probs(ids, values.log_probs(logprobs))
+        if found is not None and logprob_kind not in _LOGPROB_KINDS:
+            found, doubts = None, ("logprob_kind_unknown",)
+        thoughts = values.word(reasoning)
         self._record(
             ModelResponded,
-            len(words) + len(reasoning or "") + 8 * (len(ids or ()) + len(prompt or ()) + len(found or ())),
+            len(words) + len(thoughts) + 8 * (len(ids or ()) + len(prompt or ()) + len(found or ())),
             text=words,
             tool_calls=values.tool_calls(tool_calls),
-            reasoning=reasoning or "",
+            reasoning=thoughts,
             token_ids=ids,
             prompt_token_ids=prompt,
             logprobs=found,
             logprob_kind=logprob_kind if found is not None else None,
             temperature=values.number(temperature),
             top_p=values.number(top_p),
-            top_k=top_k,
+            top_k=None if top_k is None else int(top_k),
             usage=values.usage_of(usage),
-            finish_reason=finish_reason or "",
-            model=model or "",
-            response_id=response_id or "",
+            finish_reason=values.word(finish_reason),
+            model=values.word(model),
+            response_id=values.word(response_id),
             flags=flags + doubts,
             agent=agent,
         )
@@ -200,7 +210,7 @@ class Run:
             ToolReturned,
             len(text),
             call_id=values.word(call_id),
-            name=name or "",
+            name=values.word(name),
             output=text,
             error=error_text(error),
             duration_ns=int(duration_ns),
@@ -218,6 +228,8 @@ class Run:
     @guarded
     def end(self, final_answer: Any = None, *, reason: EndReason = "done", error: Any = "") -> None:
         """The run is over: ``done``, or the policy hit a ``limit``, or it was ``cancelled``, or it did ``crash``."""
+        if reason not in _END_REASONS:
+            raise ValueError(f"end reason {reason!r}: use one of {', '.join(_END_REASONS)}")
         answer = None if final_answer is None else values.text_of(final_answer)[0]
         with self._lock:
             if self._ended:

@@ -38,6 +38,7 @@ class Sender:
 
     ``log`` may be a function that opens it: called in the background, again while it fails. ``spool``
     None: nothing is kept on disk. ``last_words`` is called before it closes, to put what was held back.
+    ``producer``: this process's id in events, made when not given.
     """
 
     def __init__(
@@ -46,14 +47,15 @@ class Sender:
         capture: settings.Capture,
         spool: Path | None = None,
         last_words: Callable[[], None] = lambda: None,
+        producer: str = "",
     ) -> None:
         self._log, self._capture, self._folder = log, capture, spool
         self._last_words = last_words
-        self._reset()
+        self._reset(producer)
         lifetime.watch(self)
 
-    def _reset(self) -> None:
-        self.producer = new_id()
+    def _reset(self, producer: str = "") -> None:
+        self.producer = producer or new_id()
         self.edge = Edge(self._capture)
         self.turn = threading.Lock()
         self.leaving = False

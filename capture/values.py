@@ -174,7 +174,8 @@ def usable_log_probs(
 def task_of(value: Any) -> Task:
     """A task from ours, a question, or a mapping with the fields of `Task`."""
     if isinstance(value, Task):
-        return msgspec.structs.replace(value, metadata=plain(value.metadata))
+        whole = msgspec.structs.replace(value, metadata=plain(value.metadata))
+        return msgspec.convert(msgspec.to_builtins(whole), Task)
     if isinstance(value, str):
         return Task(question=value)
     fields = plain(mapping(value))

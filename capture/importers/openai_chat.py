@@ -50,7 +50,7 @@ def chat_run(row: Any, attempt: int, group_size: int) -> ChatRun:
     fields: Mapping[str, Any] = {"messages": row} if isinstance(row, list) else row
     tools = tuple(values.mapping(tool) for tool in _listed(fields, "tools"))
     interface = Interface(tools=tools_hash(tools))
-    messages = _listed(fields, "messages")
+    messages = _told(fields, "messages")
     return ChatRun(
         messages=messages,
         task=_task(fields, messages, interface),
@@ -80,7 +80,7 @@ def tau_bench_run(row: Mapping[str, Any], attempt: int, group_size: int) -> Chat
     number = _tau_task_id(row)
     question = values.word(info.get("instruction"))
     return ChatRun(
-        messages=_listed(row, "traj"),
+        messages=_told(row, "traj"),
         task=Task(id=number, question=question, family="tau_bench", metadata={"task_id": row.get("task_id")}),
         source="import:tau_bench",
         group=str(number),
@@ -121,6 +121,13 @@ def _listed(fields: Mapping[str, Any], name: str) -> list[Any]:
     if value is not None and not isinstance(value, list):
         raise Undecodable(f"{name} is of type {type(value).__name__}; it must be a list")
     return value or []
+
+
+def _told(fields: Mapping[str, Any], name: str) -> list[Any]:
+    found = _listed(fields, name)
+    if not found:
+        raise Undecodable(f"{name} is empty; a run has at least one message")
+    return found
 
 
 def _whole(fields: Mapping[str, Any], name: str, default: int | None) -> int | None:

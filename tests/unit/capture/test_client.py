@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from millstream.capture.client import Client
 from millstream.capture.importers.base import import_into
 from millstream.events import (
     FeedbackGiven,
@@ -19,6 +20,7 @@ from millstream.events import (
     TrajectoryEnded,
     TrajectoryStarted,
 )
+from millstream.settings import Capture
 
 
 def by_seq(events):
@@ -210,3 +212,32 @@ def test_two_clients_and_an_import_write_one_log(make, told, log, root):
     assert second.flush()
     events = told()
     assert len({e.id for e in events}) == len(events) == 6 + imported.events
+
+
+def test_with_a_producer_and_a_clock_of_its_own_a_run_is_the_same_events(log, told):
+    """What reproduces a run reproduces its events, ids and times included, and telling it again changes nothing."""
+    for _ in range(2):
+        client = Client(log, Capture(flush_ms=5), producer="player", now_ns=lambda: 7)
+        with client.start_run({"id": "t"}, trajectory_id="run") as run:
+            run.message("user", "2+2?")
+            run.model(text="4")
+        assert client.close()
+    events = told()
+    assert len(events) == 8
+    assert events[:4] == events[4:]
+    assert {(e.producer, e.time_ns) for e in events} == {("player", 7)}
+
+
+def test_a_wrong_word_costs_what_it_would_decide_and_no_more(make, told):
+    """An unknown end reason is refused and the block ends the run; unknown kinds drop the log-probs; odd tasks stay."""
+    client = make()
+    with client.start_run(Task(id=TaskId("t"), metadata={(1, 2): object()}), agent=3) as run:
+        run.model(token_ids=[1], logprobs=[-0.5], logprob_kind="cooked", reasoning=5, top_k="7", finish_reason=None)
+        run.end(reason="bored")
+    assert client.flush()
+    started, response, ended = by_seq(told())
+    assert started.task.id == "t"
+    assert started.agent == "3"
+    assert (response.logprobs, response.token_ids, response.flags) == (None, (1,), ("logprob_kind_unknown",))
+    assert (response.reasoning, response.top_k) == ("5", 7)
+    assert ended.reason == "done"

@@ -132,15 +132,26 @@ def test_importing_twice_gives_the_same_events(write, tmp_path):
 
 def test_t38_bad_rows_are_reported_and_the_rest_goes_in(write):
     """A row that is no JSON, one of no known kind and one with a bad member are named by file and line."""
-    path = write([CHAT, "TODO", {"what": 1}, {**CHAT, "reward": "high"}, {"messages": [{"content": "x"}]}, CHAT])
+    path = write(
+        [
+            CHAT,
+            "TODO",
+            {"what": 1},
+            {**CHAT, "reward": "high"},
+            {"messages": [{"content": "x"}]},
+            {"messages": []},
+            CHAT,
+        ]
+    )
     items = list(import_paths(path))
     assert len({item.key for item in items if isinstance(item, Message)}) == 2
     found = problems(items)
-    assert [problem.row for problem in found] == [2, 3, 4, 5]
+    assert [problem.row for problem in found] == [2, 3, 4, 5, 6]
     assert str(found[0]).startswith(f"{path[0]}: row 2: not JSON")
     assert "a row with what is not an event" in found[1].reason
     assert found[2].reason == 'reward is "high"; it must be a finite number'
     assert "message 1 has no role" in found[3].reason
+    assert "messages is empty" in found[4].reason
 
 
 @pytest.mark.parametrize("first", ["TODO", CHAT])
