@@ -102,7 +102,7 @@ class GradedRun(Struct, kw_only=True):
             is_feedback(name) and not (name in counted and isinstance(counted[name].grade, Scored))
             for name in formula.names
         )
-        kept = [counted[name] for name in formula.names if name in counted]
+        kept = [counted[name] for name in sorted(counted)]  # a set's order differs from process to process
         changed = value != self.reward or (value is not None and kept != self.counted)
         self.reward, self.why, self.counted = value, why, kept
         return changed
@@ -116,5 +116,5 @@ class GradedRun(Struct, kw_only=True):
         """``grader=epoch`` of the named graders that ran; feedback has none that could differ."""
         mine = self.grades.get(str(self.revision), {})
         return tuple(
-            f"{name}={mine[name][0].epoch}" for name in formula.names if name in mine and not is_feedback(name)
+            f"{name}={mine[name][0].epoch}" for name in sorted(formula.names) if name in mine and not is_feedback(name)
         )
