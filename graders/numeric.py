@@ -112,8 +112,8 @@ def _verdict(matched: bool, given: Number | None, answer: str | None, gold: str)
         found = f"no number in {answer[:_WIDTH]!r}" if answer else "no answer"
         return Scored(score=0.0, label="no_number", reason=f"{found}; gold {gold}")
     if matched:
-        return Scored(score=1.0, label="correct", reason=f"{given.text.strip()} for gold {gold}")
-    return Scored(score=0.0, label="wrong", reason=f"{given.text.strip()} for gold {gold}")
+        return Scored(score=1.0, label="correct", reason=f"{given.text.strip(' ,')} for gold {gold}")
+    return Scored(score=0.0, label="wrong", reason=f"{given.text.strip(' ,')} for gold {gold}")
 
 
 def yes_no(answer: str | None, gold: str) -> Scored:

@@ -1,9 +1,9 @@
 """Which tool results the policy used: the shared ground of tool efficiency and reasoning depth.
 
 A result is **used** when a later action of the policy, or the final answer, holds a word or number of it.
-A result that says nothing new (``ok``, or what the run had shown already) counts as used: there was nothing
-to take up. Words are runs of letters, numbers runs of digits with their decimal point; ``profit22`` is
-``profit`` and ``22``.
+A result that says nothing new (what the run had shown already) counts as used, there was nothing to take up;
+so does that of a tool that changes the world, whose effect was the point. Words are runs of letters, numbers
+runs of digits with their decimal point; ``profit22`` is ``profit`` and ``22``.
 """
 
 from __future__ import annotations
@@ -76,10 +76,11 @@ def uses_of(t: Trajectory, changing: frozenset[str] = CHANGING) -> list[Use]:
             key = (call.name, _arguments(call))
             repeated = seen.get(key) == world
             result = results.get(call.id)
-            used_by = None if result is None else _used_by(said[call.id], new[call.id], actions, index)
+            changed = result is not None and not result.error and _changes(call.name, changing)
+            fresh = frozenset[str]() if changed else new.get(call.id, frozenset())
+            used_by = None if result is None else _used_by(said[call.id], fresh, actions, index)
             uses.append(Use(call, index, result, used_by, repeated))
-            if result is not None and not result.error and _changes(call.name, changing):
-                world += 1
+            world += changed
             seen[key] = world
     return uses
 
