@@ -8,6 +8,7 @@ from millstream.evidence import GateEvidence, GateRow
 from millstream.grade import Tally
 
 HEAD = ("measure", "champion", "candidate", "change", "95 % interval", "margin", "")
+DOES_NOT_DECIDE = " (shown, does not decide)"
 
 
 def columns(rows: Iterable[Sequence[object]], head: Sequence[str], indent: str = "") -> list[str]:
@@ -52,7 +53,7 @@ def cells(row: GateRow) -> tuple[str, ...]:
 
 def state(row: GateRow) -> str:
     """What a row came to, in words."""
-    told = row.state if row.decides or row.state == "shown" else f"{row.state} (shown, does not decide)"
+    told = row.state if row.decides or row.state == "shown" else f"{row.state}{DOES_NOT_DECIDE}"
     return ("" if told == "shown" else told) + (f" – {row.note}" if row.note else "")
 
 
@@ -67,7 +68,7 @@ def change(row: GateRow, value: float | None) -> str:
     """A difference in the unit of its row: points, percent or a plain number."""
     if value is None:
         return "–"
-    text = f"{value:+.2f}" if row.unit == "count" else f"{100 * value:+.1f}"
+    text = f"{round(value, 2) + 0.0:+.2f}" if row.unit == "count" else f"{round(100 * value, 1) + 0.0:+.1f}"
     return text.replace("-", "−") + (" %" if row.unit == "ratio" else "")
 
 
