@@ -1,120 +1,35 @@
 """The recorder: one run of an agent, told event by event.
 
-Every call builds its event and queues it; nothing waits for the disk, and nothing raises. Events are
-numbered by (producer, trajectory), so that assembly sees what is missing. The start is held back until
-the policy first acts when the caller named no task: its id is a hash of the messages up to there.
+Every call builds its event and queues it; nothing waits for the disk, and nothing raises.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Protocol, Self, get_args
-
-from msgspec.structs import replace
+from typing import Any, Self, get_args
 
 from millstream.capture import values
 from millstream.capture.guard import guarded
-from millstream.capture.tasks import split_for, task_id
-from millstream.codec import digest
+from millstream.capture.numbering import Numbered
 from millstream.events import (
-    AnyEvent,
     EndReason,
-    EventId,
     FeedbackSource,
     LogprobKind,
     MessageReceived,
     ModelResponded,
     ToolReturned,
     TrajectoryEnded,
-    TrajectoryId,
-    TrajectoryStarted,
 )
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "agent": "agent"}
 _LOGPROB_KINDS = get_args(LogprobKind)
 _END_REASONS = get_args(EndReason)
-_EVENT_BYTES = 400
-"""About what an event without its texts weighs in the queue."""
 
 
-class Sink(Protocol):
-    """Where a run's events go."""
-
-    @property
-    def producer(self) -> str:
-        """Who is telling: another one after a fork."""
-        ...
-
-    def put(self, event: AnyEvent, size: int) -> bool:
-        """Take an event; False when there is no room."""
-        ...
-
-    def feedback(
-        self, trajectory_id: str, *, value: float | None, source: FeedbackSource, name: str, comment: str
-    ) -> None:
-        """Take a judgement on a run."""
-        ...
-
-
-class Run:
+class Run(Numbered):
     """A run being recorded; a context manager, also an async one. Safe to share between threads."""
-
-    def __init__(
-        self,
-        sink: Sink,
-        started: TrajectoryStarted,
-        shares: tuple[float, float, float] = (0.8, 0.1, 0.1),
-        now_ns: Callable[[], int] = time.time_ns,
-    ) -> None:
-        self.id: TrajectoryId = started.trajectory_id
-        self._sink, self._shares, self._now_ns = sink, shares, now_ns
-        self._lock = threading.RLock()
-        self._seqs: dict[str, int] = {}
-        self._seen: list[tuple[str, str]] = []
-        self._ended = False
-        self._envelope: dict[str, Any] = {"trajectory_id": started.trajectory_id, "subject": started.subject}
-        self._agent = started.agent
-        self._started: TrajectoryStarted | None = replace(started, **self._stamp())
-        if started.task.id:
-            self._begin()
-
-    def _stamp(self) -> dict[str, Any]:
-        """The producer, its next number in this run, the id that follows from both, and the time."""
-        producer = self._sink.producer
-        seq = self._seqs.get(producer, 0)
-        self._seqs[producer] = seq + 1
-        event_id = EventId(digest("event", producer, self.id, seq))
-        return {"id": event_id, "producer": producer, "seq": seq, "time_ns": self._now_ns()}
-
-    def _begin(self) -> None:
-        """Send the start, with the task's id and its split decided."""
-        with self._lock:
-            started, self._started = self._started, None
-            if started is None:
-                return
-            task = started.task
-            if not task.id:
-                seen = self._seen or [("user", task.question)]
-                corpus = values.word(task.metadata.get("corpus_version"))
-                task = replace(task, id=task_id(seen, started.interface, corpus))
-            split = started.split or split_for(task, self._shares)
-            self._sink.put(replace(started, task=task, split=split), _EVENT_BYTES)
-
-    def _record(
-        self, kind: type[AnyEvent], size: int, *, agent: str | None = None, acts: bool = True, **fields: Any
-    ) -> None:
-        with self._lock:
-            if self._ended:
-                raise RuntimeError(f"run {self.id} has ended; record before end() or leaving the with block")
-            if acts:
-                self._begin()
-            who = self._agent if agent is None else values.word(agent)
-            event = kind(**self._stamp(), **self._envelope, agent=who, **fields)
-            self._sink.put(event, _EVENT_BYTES + size)
 
     @guarded
     def message(self, role: str, content: Any, *, name: str = "", agent: str | None = None) -> None:
@@ -235,21 +150,19 @@ class Run:
             if self._ended:
                 return
             self._begin()
-            producer = self._sink.producer
-            last = {**{who: n - 1 for who, n in self._seqs.items()}, producer: self._seqs.get(producer, 0)}
-            size = len(answer or "")
             self._record(
-                TrajectoryEnded, size, reason=reason, final_answer=answer, error=error_text(error), last_seq=last
+                TrajectoryEnded,
+                len(answer or ""),
+                reason=reason,
+                final_answer=answer,
+                error=error_text(error),
+                last_seq=self._last_seq(),
             )
             self._ended = True
 
     def close(self) -> None:
         """End the run as ``done`` unless it has ended."""
         self.end()
-
-    def begin(self) -> None:
-        """Send the start now, though the policy has not acted yet."""
-        guarded(Run._begin)(self)
 
     def __enter__(self) -> Self:
         return self
