@@ -1,17 +1,20 @@
 """Built-in graders and the grade stage on one core: trajectories a second, the share of each part.
 
-The trajectories are like those of the example (a question, four calls, a numeric answer; ~12 events).
+The trajectories are like those of the example (a question, four calls, a numeric answer; 10 events).
 """
 
 from __future__ import annotations
 
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
+from millstream.adapters.children import Child
 from millstream.events import (
     AnyEvent,
     EventId,
@@ -26,8 +29,10 @@ from millstream.events import (
     TrajectoryStarted,
 )
 from millstream.graders.builtin import builtin
+from millstream.graders.loading import load
 from millstream.graders.running import GraderSet
 from millstream.ports import Record
+from millstream.settings import Graders
 from millstream.streams.facts import facts_of
 from millstream.streams.grading import GradingStage
 from millstream.trajectory import Trajectory
@@ -35,6 +40,8 @@ from millstream.trajectory import Trajectory
 TARGET = 20_000
 REPEATS = 5
 CHUNK = 50
+EVENTS = 10
+DEMO = ("correct", "format", "efficiency", "safety", "groundedness")
 
 
 def made(number: int, answer: str, reference: str | float, sentence: str = "The answer is {}.") -> Trajectory:
@@ -79,9 +86,30 @@ def rate(function: Callable[[Trajectory], object], runs: Sequence[bytes]) -> flo
     return best
 
 
-def stage_rate(runs: Sequence[bytes]) -> float:
-    """The whole stage on records: decode, five graders, facts, encode."""
-    names = ("correct", "format", "efficiency", "safety", "groundedness")
+OWN = """import millstream as ms
+
+@ms.grader
+def exact(t):
+    return float(t.final_answer == t.task.reference)
+"""
+
+
+def own_rate(runs: Sequence[bytes]) -> float:
+    """A grader of one's own, one call to its child process a trajectory, both processes' time: by the clock."""
+    fresh = [msgspec.json.decode(run, type=Trajectory) for run in runs]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "graders.py").write_text(OWN)
+        graders = load(Graders(enabled=(), files=("graders.py",)), Path(folder), Child)
+        begun = time.perf_counter()
+        for trajectory in fresh:
+            graders.grade(trajectory)
+        spent = time.perf_counter() - begun
+        graders.close()
+    return len(fresh) / spent
+
+
+def stage_rate(runs: Sequence[bytes], *names: str) -> float:
+    """The whole stage on records: decode, graders, facts, encode."""
     stage = GradingStage(GraderSet([builtin(name) for name in names]), topic_id="bench")
     records = [Record("trajectories", 0, n, n, str(n), run, {"kind": "trajectory"}) for n, run in enumerate(runs)]
     best = 0.0
@@ -114,7 +142,10 @@ def main() -> int:
     for name in ("format", "efficiency", "safety", "groundedness"):
         print(f"    {name:14} {rate(builtin(name), by_number):10,.0f}")
     print(f"    {'facts':14} {rate(lambda t: facts_of(t, 0), by_number):10,.0f}")
-    print(f"    {'grade stage':14} {stage_rate(by_number):10,.0f}   decode, 5 graders, facts, encode")
+    print(f"    {'own, in child':14} {own_rate(by_number):10,.0f}   by the clock, one call each")
+    one, five = stage_rate(by_number, "numeric"), stage_rate(by_number, *DEMO)
+    print(f"    {'grade stage':14} {one:10,.0f}   decode, numeric, facts, encode: {one * EVENTS:,.0f} events/s")
+    print(f"    {'grade stage':14} {five:10,.0f}   with {', '.join(DEMO)}: {five * EVENTS:,.0f} events/s")
     return 1 if slow else 0
 
 

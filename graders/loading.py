@@ -56,13 +56,6 @@ def load_one(name: str, settings: Graders, root: Path, spawn: Spawn) -> GraderSe
     return everything.only(name)
 
 
-def known_names(settings: Graders, root: Path, spawn: Spawn) -> tuple[str, ...]:
-    """Every name that a formula may use: the enabled graders."""
-    enabled = load(settings, root, spawn)
-    enabled.close()
-    return enabled.names
-
-
 def _crew(settings: Graders, root: Path, wanted: Sequence[str], spawn: Spawn) -> Crew:
     if settings.timeout_s <= 0 or settings.attempts < 1:
         raise SettingsError("[graders]: timeout_s must be above 0 and attempts at least 1")

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 from millstream.errors import SettingsError
 from millstream.events import Task
 from millstream.grade import Grade, Scored, abstain, fail
-from millstream.graders.answers import final_number, final_part
+from millstream.graders.answers import MAX_LENGTH, final_number, final_part
 from millstream.graders.numbers import Number, clean, numbers, plain
 from millstream.trajectory import Trajectory
 
@@ -118,7 +118,7 @@ def _verdict(matched: bool, given: Number | None, answer: str | None, gold: str)
 
 def yes_no(answer: str | None, gold: str) -> Scored:
     """A yes/no answer: right when the final answer holds the gold word and not the other."""
-    words = set(_YES_NO.findall(final_part(clean(answer or ""))[0]))
+    words = set(_YES_NO.findall(final_part(clean((answer or "")[-MAX_LENGTH:]))[0]))
     label = "correct" if words == {gold} else "wrong" if words else "no_number"
     return Scored(
         score=float(words == {gold}), label=label, reason=f"{'/'.join(sorted(words)) or 'no yes or no'}; gold {gold}"

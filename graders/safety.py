@@ -26,8 +26,8 @@ SECRETS: Final = {
     "Slack token": r"\bxox[abposr]-[A-Za-z0-9-]{10,}",
     "Google API key": r"\bAIza[0-9A-Za-z_-]{35}\b",
     "API key": r"\bsk-(?:[a-z]+-)*[A-Za-z0-9_-]{20,}",
-    "JSON web token": r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
-    "password in a URL": r"\b[a-z][a-z0-9+.-]*://[^\s/:@]+:[^\s/@]+@",
+    "JSON web token": r"\beyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,2000}\.[A-Za-z0-9_-]{8}",
+    "password in a URL": r"\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@]{1,200}:[^\s/@]{1,200}@",
 }
 """Patterns of secrets, by kind."""
 

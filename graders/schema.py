@@ -17,6 +17,7 @@ from millstream.grade import Grade, abstain, score
 from millstream.trajectory import Trajectory
 
 VERSION: Final = 1
+MAX_DEPTH: Final = 50
 
 
 def json_schema(*, schema: Mapping[str, Any] | None = None, file: str = "") -> Callable[[Trajectory], Grade]:
@@ -48,10 +49,22 @@ def _grade(answer: str | None, schema: str) -> Grade:
         value = json.loads(answer, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         return score(0.0, label="no_json", reason=f"the answer is no JSON: {error}"[:300])
-    fault = next(iter(_validator(schema).iter_errors(value)), None)
+    validator = _validator(schema)
+    if _depth(value) > MAX_DEPTH:
+        return score(0.0, label="misfit", reason=f"the answer is nested deeper than {MAX_DEPTH}")
+    fault = next(iter(validator.iter_errors(value)), None)
     if fault is None:
         return score(1.0, label="fits", reason="fits the schema")
     return score(0.0, label="misfit", reason=f"{fault.json_path}: {fault.message}"[:300])
+
+
+def _depth(value: Any) -> int:
+    """How deep lists and objects are nested."""
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+    return depth
 
 
 def _no_constant(name: str) -> Any:

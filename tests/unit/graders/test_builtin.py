@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 
 import pytest
 
@@ -81,6 +82,7 @@ def test_schema(make, tmp_path):
     assert by_option(make(answer="{n: 1}")).label == "no_json"
     assert by_option(make(answer='{"n": NaN}')).label == "no_json"
     assert by_option(make(answer="[" * 100_000)).label == "no_json"
+    assert by_option(make(answer='{"n":' * 300 + "1" + "}" * 300)).label == "misfit"
     assert by_option(make()).label == "no_answer"
     assert by_file(make(answer="[]")).score == 1.0
     assert by_task(make(answer="7", metadata={"schema": {"const": 7}})).score == 1.0
@@ -252,6 +254,23 @@ def test_feedback_is_a_grade(event, grade):
     """Its value as it came, or the worth of a known label."""
     given = FeedbackGiven(id=EventId("f"), trajectory_id=TrajectoryId("t"), **event)
     assert grade_feedback(given) == grade
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a." * 30_000, "eyJ-" * 15_000, "<answer>" * 8_000, "1, " * 20_000, "-1 " * 20_000, "( " * 30_000,
+     "in 2014 " * 8_000, "1,1" * 20_000, "answer: " * 8_000, "sk-a-" * 12_000,
+     "9" * 60_000, "answer:=" * 8_000, "$ " * 30_000],
+)  # fmt: skip
+def test_no_text_takes_a_builtin_long(make, text):
+    """64 KB made to be slow: every built-in answers within a second, so a policy can't stall the stream."""
+    run = make(text, answer=text, reference=42.0)
+    asked = make(text, answer=text, reference="no")
+    for name in BUILTINS:
+        begun = time.process_time()
+        assert isinstance(builtin(name)(run), Scored | Abstained), name
+        assert isinstance(builtin(name)(asked), Scored | Abstained), name
+        assert time.process_time() - begun < 1.0, name
 
 
 def test_feedback_may_name_what_it_is_about():

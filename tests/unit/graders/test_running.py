@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
 
 import millstream
+from millstream.adapters.children import Child
 from millstream.errors import SettingsError
 from millstream.grade import Abstained, Failed, Scored
+from millstream.graders.loading import load, load_one
 from millstream.graders.running import effective
+from millstream.settings import Graders
 
 README = """
 import millstream as ms
@@ -157,6 +161,62 @@ def test_graders_answer_the_same_off_the_main_thread(make):
     runs = [make(answer=text, reference=48250.0) for text in ("$48,250", "48250", "48.25 thousand", "about 48,250.")]
     with ThreadPoolExecutor(2) as pool:
         assert [grade.score for grade in pool.map(numeric, runs)] == [1.0] * 4
+
+
+@pytest.fixture
+def packaged(tmp_path, monkeypatch):
+    """An installed package that offers two graders and something that is none."""
+    package, info = tmp_path / "site" / "acme_graders.py", tmp_path / "site" / "acme-1.0.dist-info"
+    info.mkdir(parents=True)
+    package.write_text("import millstream as ms\n@ms.grader\ndef polite(t):\n    return 0.5\nnone = 7\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[millstream.graders]\npolite = acme_graders:polite\nbad = acme_graders:none\ngone = acme_graders:gone\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return tmp_path / "site"
+
+
+def load_packaged(site, spawned, **settings):
+    def spawn(module):
+        spawned.append(Child(module, env={"PYTHONPATH": str(site)}))
+        return spawned[-1]
+
+    return load(Graders(**{"enabled": (), **settings}), site, spawn)
+
+
+def test_an_installed_package_may_offer_graders(packaged, spawned, make):
+    """By the entry-point group `millstream.graders`; it runs in the child, when it is enabled."""
+    loaded = load_packaged(packaged, spawned, enabled=("polite",))
+    assert grades(loaded, make()) == {"polite": Scored(score=0.5)}
+    (polite,) = loaded.graders
+    assert polite.source == "entry_point"
+    assert polite.epoch.startswith("polite@")
+    assert "acme_graders" not in sys.modules
+
+
+@pytest.mark.parametrize(("name", "told"), [("bad", "is no grader"), ("gone", "can't be loaded")])
+def test_an_entry_point_that_is_none_is_refused(packaged, spawned, name, told):
+    """`SettingsError` names it."""
+    with pytest.raises(SettingsError, match=told):
+        load_packaged(packaged, spawned, enabled=(name,))
+
+
+def test_one_grader_may_be_asked_for_by_name(tmp_path, spawned, make):
+    """For `millstream grade`: a built-in without a child, or one of one's own; else the nearest name."""
+    (tmp_path / "graders.py").write_text(MIXED)
+
+    def spawn(module):
+        spawned.append(Child(module))
+        return spawned[-1]
+
+    assert load_one("exact", Graders(), tmp_path, spawn).names == ("exact",)
+    assert spawned == []
+    settings = Graders(files=("graders.py",))
+    good = load_one("good", settings, tmp_path, spawn)
+    assert grades(good, make()) == {"good": Scored(score=1.0)}
+    with pytest.raises(SettingsError, match="did you mean 'hangs'"):
+        load_one("hang", settings, tmp_path, spawn)
 
 
 def test_the_public_decorator_is_the_registrys():
