@@ -18,7 +18,7 @@ from millstream.deploy.guardrails import guardrail_rows
 from millstream.deploy.pairing import Paired, pair
 from millstream.deploy.rows import gold_row, proxy_row, shown_rows
 from millstream.deploy.rules import RULES, better, guardrails_hold
-from millstream.deploy.statistics import mcnemar_mid_p, paired_bootstrap_p
+from millstream.deploy.statistics import mcnemar_mid_p, paired_bootstrap
 from millstream.evidence import GateEvidence, GateRow, PairedTest
 from millstream.policy import Verdict
 from millstream.settings import GateSettings
@@ -125,8 +125,7 @@ def _test(paired: Paired, settings: GateSettings, seed: int) -> PairedTest:
     if binary:
         better, worse = mcnemar_mid_p(wins, losses), mcnemar_mid_p(losses, wins)
     else:
-        better = paired_bootstrap_p(differences, seed)
-        worse = paired_bootstrap_p([-d for d in differences], seed)
+        better, worse = paired_bootstrap(differences, seed)
     return PairedTest(
         method="McNemar mid-p" if binary else "paired bootstrap",
         alpha=settings.alpha,

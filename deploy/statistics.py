@@ -29,21 +29,26 @@ def mcnemar_mid_p(wins: int, losses: int) -> float:
     return (2 * upper + term) / (1 << (n + 1))
 
 
-def paired_bootstrap_p(differences: Sequence[float], seed: int, draws: int = 4999) -> float:
-    """One-sided p that the mean of paired differences is above 0, for graded rewards.
+def paired_bootstrap(differences: Sequence[float], seed: int, draws: int = 4999) -> tuple[float, float]:
+    """One-sided p that the mean of paired differences is above 0, and that it is below, for graded
+    rewards.
 
     The studentised bootstrap under the null: resamples are centred at the observed mean and
     p = (1 + #{t* ≥ t}) / (draws + 1) (Efron & Tibshirani 1993, 16.4; Davison & Hinkley 1997, 4.4).
-    1 when nothing differs; never below 1/(draws + 1). Raises `ValueError` on a non-finite value.
+    (1, 1) when nothing differs; never below 1/(draws + 1). Raises `ValueError` on a non-finite value.
     """
     if not all(map(math.isfinite, differences)):
         raise ValueError("the paired bootstrap needs finite differences: bound what is not scored first")
     if not any(differences):
-        return 1.0
+        return 1.0, 1.0
     observed, random, n = _studentised(differences, 0.0), Random(seed), len(differences)
     mean = math.fsum(differences) / n
-    reached = sum(_studentised(random.choices(differences, k=n), mean) >= observed for _ in range(draws))
-    return (1 + reached) / (draws + 1)
+    above = below = 1
+    for _ in range(draws):
+        drawn = _studentised(random.choices(differences, k=n), mean)
+        above += drawn >= observed
+        below += drawn <= observed
+    return above / (draws + 1), below / (draws + 1)
 
 
 def _studentised(values: Sequence[float], centre: float) -> float:

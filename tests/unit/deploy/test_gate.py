@@ -1,13 +1,17 @@
 """The gate's verdicts: what is proven, what is refused and what stays open."""
 
 import math
+from random import Random
 
 import msgspec
 import pytest
 
 from millstream.deploy.evaluation import TaskOutcome
 from millstream.deploy.gate import GateContext, judge
-from millstream.evidence import from_json, to_json
+from millstream.deploy.pairing import Pair
+from millstream.deploy.rows import gold_row
+from millstream.deploy.statistics import mcnemar_mid_p
+from millstream.evidence import PairedTest, from_json, to_json
 from millstream.grade import Scored, abstain, fail, score
 from millstream.settings import GateSettings
 
@@ -169,6 +173,38 @@ def test_worlds_that_move_together_are_not_proof(sheet) -> None:
     assert found.evidence.test.p_better < 1e-6
     assert found.verdict == "inconclusive"
     assert "clustered by world" in found.reasons[0]
+
+
+def test_type_one_error_when_worlds_move_together() -> None:
+    """500 studies of a candidate that is better in some worlds and worse in others (sd 15 points), on
+    average the same: at α .05 McNemar alone "proves" it better far more often, both tests together do not.
+    """
+    random, alone, both = Random(4), 0, 0
+    for _ in range(500):
+        shift = [random.gauss(0.0, 0.15) / 0.45 for _ in range(30)]
+        pairs = []
+        for task in range(300):
+            champion = float(random.random() < 0.5)
+            again = float(random.random() < 0.5 + shift[task % 30]) if random.random() < 0.45 else champion
+            pairs.append(
+                Pair(
+                    task_id=str(task),
+                    world=str(task % 30),
+                    champion=champion,
+                    candidate=again,
+                    scored=True,
+                    champion_outcomes=(),
+                    candidate_outcomes=(),
+                )
+            )
+        wins, losses = sum(p.difference > 0 for p in pairs), sum(p.difference < 0 for p in pairs)
+        test = PairedTest(
+            alpha=0.05, p_better=mcnemar_mid_p(wins, losses), p_worse=mcnemar_mid_p(losses, wins), pairs=300
+        )
+        alone += test.p_better <= test.alpha
+        both += gold_row(pairs, test).state == "better"
+    assert alone / 500 > 0.08
+    assert both / 500 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 500)
 
 
 def test_the_judgement_is_a_function_of_its_inputs(sheet) -> None:

@@ -10,7 +10,7 @@ from millstream.deploy.statistics import (
     mcnemar_mid_p,
     mean_pass,
     non_inferiority_bound,
-    paired_bootstrap_p,
+    paired_bootstrap,
     pass_at_k,
     pass_hat_k,
 )
@@ -51,21 +51,23 @@ def test_mcnemar_type_one_error(alpha: float) -> None:
 
 
 def test_paired_bootstrap_sees_what_is_there() -> None:
-    """A clear shift is significant, its mirror image is not, and no difference gives 1."""
+    """A clear shift is significant one way and not the other, exactly mirrored; no difference gives 1."""
     random = Random(5)
     differences = [random.gauss(0.3, 0.5) for _ in range(80)]
-    assert paired_bootstrap_p(differences, seed=1, draws=999) <= 0.002
-    assert paired_bootstrap_p([-d for d in differences], seed=1, draws=999) >= 0.99
-    assert paired_bootstrap_p([0.0] * 50, seed=1) == 1.0
-    assert paired_bootstrap_p([0.1] * 50, seed=1, draws=99) == 0.01
+    better, worse = paired_bootstrap(differences, seed=1, draws=999)
+    assert better <= 0.002
+    assert worse >= 0.99
+    assert paired_bootstrap([-d for d in differences], seed=1, draws=999) == (worse, better)
+    assert paired_bootstrap([0.0] * 50, seed=1) == (1.0, 1.0)
+    assert paired_bootstrap([0.1] * 50, seed=1, draws=99) == (0.01, 1.0)
 
 
 def test_paired_bootstrap_is_seeded_and_refuses_nan() -> None:
     """The same seed, the same p; a NaN is no difference."""
     values = [0.1, -0.2, 0.3, 0.05, -0.1]
-    assert paired_bootstrap_p(values, seed=9, draws=199) == paired_bootstrap_p(values, seed=9, draws=199)
+    assert paired_bootstrap(values, seed=9, draws=199) == paired_bootstrap(values, seed=9, draws=199)
     with pytest.raises(ValueError, match="finite"):
-        paired_bootstrap_p([0.1, math.nan], seed=1)
+        paired_bootstrap([0.1, math.nan], seed=1)
 
 
 def test_paired_bootstrap_type_one_error() -> None:
@@ -74,7 +76,7 @@ def test_paired_bootstrap_type_one_error() -> None:
     rejected = 0
     for study in range(200):
         differences = [random.betavariate(2, 5) - 2 / 7 for _ in range(60)]
-        rejected += paired_bootstrap_p(differences, seed=study, draws=199) <= 0.05
+        rejected += paired_bootstrap(differences, seed=study, draws=199)[0] <= 0.05
     assert rejected / 200 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
 
 
