@@ -3,7 +3,7 @@
 import math
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.deploy.evaluation import TaskOutcome
@@ -16,6 +16,8 @@ SETTINGS = GateSettings(min_pairs=10, worlds=2, guardrails_decide=False, alpha=0
 MIRROR = {"promote": "refuse", "refuse": "promote", "inconclusive": "inconclusive"}
 
 outcomes = st.builds(lambda right, cost: (float(right), cost), st.booleans(), st.floats(0, 10))
+few = settings(max_examples=20)
+"""For properties that judge twice: each judgement resamples 4,000 times."""
 sheets = st.lists(st.tuples(outcomes, outcomes), min_size=10, max_size=40)
 
 
@@ -31,6 +33,7 @@ def sides(pairs) -> tuple[list[TaskOutcome], list[TaskOutcome]]:
     return made[0], made[1]
 
 
+@few
 @given(sheets)
 def test_swapping_the_sides_swaps_the_verdict(pairs) -> None:
     """Without guardrails and with every attempt scored: better one way is worse the other way."""
@@ -50,6 +53,7 @@ def test_one_value_that_is_not_finite_is_never_promoted(pairs, index: int, value
     assert judge(left, right, SETTINGS).verdict == "refuse"
 
 
+@few
 @given(sheets, st.sets(st.integers(0, 9), min_size=1, max_size=4), st.sampled_from([fail("x"), abstain("y")]))
 def test_losing_a_candidates_grade_never_helps_it(pairs, lost: set[int], grade) -> None:
     """Unscored attempts of the candidate can only lower its gold."""
@@ -59,6 +63,7 @@ def test_losing_a_candidates_grade_never_helps_it(pairs, lost: set[int], grade) 
     assert judge(left, cut, SETTINGS).evidence.row("gold").candidate <= whole
 
 
+@few
 @given(sheets, st.randoms(use_true_random=False))
 def test_the_order_of_outcomes_does_not_matter(pairs, random) -> None:
     """Sheets are sets."""
