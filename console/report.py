@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from millstream.console import report_reading as reading
 from millstream.console import report_sections as sections
 from millstream.console.markup import Markup, tag
 from millstream.console.report_data import ReportData
@@ -52,10 +53,10 @@ def _sections(data: ReportData) -> Sequence[_Section | None]:
         ("funnel", "From events to training", sections.funnel(data)) if data.funnel else None,
         ("gates", "What the gate decided", sections.gates(data)) if data.candidates else None,
         ("hack", "A reward with a hole", sections.hack(data.hack)) if data.hack else None,
-        ("grades", "Grades, and those that are none", sections.grades(data.grades)),
-        ("run", "One run, step by step", sections.run(data.story)) if data.story else None,
-        ("books", "The books", sections.books(data.audit)) if data.audit else None,
-        ("further", "Look further", sections.commands(data.commands)) if data.commands else None,
+        ("grades", "Grades, and those that are none", reading.grades(data.grades)),
+        ("run", "One run, step by step", reading.run(data.story)) if data.story else None,
+        ("books", "The books", reading.books(data.audit)) if data.audit else None,
+        ("further", "Look further", reading.commands(data.commands)) if data.commands else None,
     )
 
 
