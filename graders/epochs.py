@@ -50,14 +50,24 @@ def _trees(file: Path) -> dict[Path, str]:
     """The syntax trees of a file and of every local module it reaches, by path."""
     found: dict[Path, str] = {}
     waiting = [file.resolve()]
+    bases = dict.fromkeys((file.resolve().parent, _import_root(file.resolve())))
     while waiting:
         module = waiting.pop()
         if module in found:
             continue
         tree = _parse(module)
         found[module] = ast.dump(tree)
-        waiting.extend(_local_imports(tree, module, file.resolve().parent))
+        for base in bases:
+            waiting.extend(_local_imports(tree, module, base))
     return found
+
+
+def _import_root(file: Path) -> Path:
+    """The folder that must be importable for a file's package to be: the first above it that is no package."""
+    folder = file.parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
 
 
 def _parse(file: Path) -> ast.Module:

@@ -41,6 +41,10 @@ _YES_NO = re.compile(r"\b(yes|no)\b")
 _WIDTH: Final = 120
 
 
+CONFLICT: Final = "gold_conflict"
+"""The flag of a grade whose task's two golds disagree."""
+
+
 class Stated(NamedTuple):
     """What the task says of its reference: 0.01 where it counts percents, and its scale."""
 
@@ -123,6 +127,12 @@ def yes_no(answer: str | None, gold: str) -> Scored:
     return Scored(
         score=float(words == {gold}), label=label, reason=f"{'/'.join(sorted(words)) or 'no yes or no'}; gold {gold}"
     )
+
+
+def flags_of(grade: Grade) -> tuple[str, ...]:
+    """``(gold_conflict,)`` where the task's text and its executed value disagree."""
+    conflict = isinstance(grade, Scored) and (grade.label.endswith(CONFLICT) or grade.label == "text_only")
+    return (CONFLICT,) if conflict else ()
 
 
 def stated_of(task: Task) -> Stated:

@@ -19,6 +19,7 @@ from millstream.errors import EventError
 from millstream.events import FeedbackGiven
 from millstream.grade import Censored, GradeGiven
 from millstream.graders.feedback import EPOCH, grade_feedback, grader_name
+from millstream.graders.numeric import flags_of
 from millstream.graders.running import Given, GraderSet, effective
 from millstream.ports import Output, Record
 from millstream.rollout import GradingFinished, Position
@@ -122,6 +123,7 @@ def _given(t: Trajectory, one: Given, record: Record) -> GradeGiven:
         valid_ms=record.log_ms,
         known_ms=record.log_ms,
         source=one.grader.source,
+        flags=flags_of(one.grade),
     )
 
 

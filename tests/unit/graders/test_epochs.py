@@ -69,6 +69,15 @@ def test_parameters_libraries_and_the_name_count(grader_file):
     assert user_epoch("h", grader_file, {}, ("prices.csv",), ("msgspec",)) != plain
 
 
+def test_a_module_inside_a_package_reaches_its_package(grader_file):
+    """As an entry point is: absolute imports of its own package are local."""
+    inside = grader_file.parent / "package" / "grading.py"
+    inside.write_text("import package.other\nfrom package import deep\n")
+    before = user_epoch("g", inside, {})
+    (grader_file.parent / "package" / "other.py").write_text("value = 0.9\n")
+    assert user_epoch("g", inside, {}) != before
+
+
 def test_the_folder_does_not_count(grader_file, tmp_path_factory):
     """The same files elsewhere are the same epoch."""
     import shutil

@@ -83,6 +83,15 @@ def test_a_trajectory_gets_its_grades_and_then_grading_finished(stage):
     assert (finished.content_hash, finished.revision, finished.known_ms) == ("h", 2, 1000)
 
 
+def test_g12_a_conflict_of_golds_is_flagged(stage):
+    """And a match with the text alone is not paid."""
+    start, *rest = run(answer="8").events
+    task = Task(id="task", reference=7.0, metadata={"answer": "8"})
+    events = (msgspec.structs.replace(start, task=task), *rest)
+    given = decode(stage.feed(record(run(events=events)))[0].value)[0]
+    assert (given.grade.score, given.grade.label, given.flags) == (0.0, "text_only", ("gold_conflict",))
+
+
 def test_grading_finished_carries_the_facts(stage):
     """Enough to decide about a rollout without its text."""
     value = msgspec.json.encode(run())
