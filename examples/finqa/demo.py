@@ -7,8 +7,10 @@ The pipeline is the one of `millstream up`.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,6 +31,12 @@ from millstream.policy import PolicyLedger, Version
 POLL_S = 0.05
 SPARE_ROUNDS = 2
 """Rounds beyond the number of candidates, should one not be enough for a training."""
+
+
+def _logical_clock() -> Callable[[], int]:
+    """A producer's clock that counts: the same runs are the same events, whatever the time of day."""
+    count = itertools.count(1)
+    return lambda: next(count)
 
 
 class Demo:
@@ -83,17 +91,18 @@ class Demo:
             pipeline.end()
 
     def _branches(self, pipeline: Pipeline) -> None:
-        client = self.runtime.client()
-        interface = interface_of(self.runtime.plan(LINEAGE))
-        practice = Practice(self.runtime.children, client, interface, self.seed)
         self._measure(self._champion(LINEAGE), "base")
-        hack = self._side.submit(self._hack, pipeline, practice)
-        self._learn(pipeline, practice)
+        hack = self._side.submit(self._hack, pipeline, self._practice(HACK))
+        self._learn(pipeline, self._practice(LINEAGE))
         last = self._champion(LINEAGE)
         self._measure(last, "last")
         hack.result()
         for future in [*self.measured.values(), *([self.control] if self.control else [])]:
             future.result()
+
+    def _practice(self, lineage: str) -> Practice:
+        client = self.runtime.client(producer=f"demo-{self.seed}-{lineage}", now_ns=_logical_clock())
+        return Practice(self.runtime.children, client, interface_of(self.runtime.plan(lineage)), self.seed)
 
     def _learn(self, pipeline: Pipeline, practice: Practice) -> None:
         judged = 0

@@ -34,7 +34,7 @@ class Teller:
         ids = {row.id for row in rows}
         self._grades(name, [g for g in catalog.grades(self.log) if g.trajectory_id in ids])
         decided = [r for r in catalog.rollout_rows(self.log) if r.trajectory_id in ids and r.namespace == lineage]
-        refused = Counter(r.reason.split(":")[0] for r in decided if r.decision == "refused")
+        refused = Counter(" ".join(r.reason.split()[:1]).rstrip(":") for r in decided if r.decision == "refused")
         told = "; ".join(f"{n} {reason}" for reason, n in refused.items()) or "none"
         self.say(f"{name}: buffer took {len(decided) - refused.total()} rollouts, refused {refused.total()} ({told})")
 

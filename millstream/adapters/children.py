@@ -17,6 +17,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ from millstream.errors import GraderError, Unavailable
 
 _HEAD = struct.Struct("<IB")
 _OK, _ERROR = 0, 1
+ORPHAN_S = 0.5
+"""How soon a child notices that its parent was killed."""
 
 
 class ChildTimeout(Unavailable, TimeoutError):
@@ -166,6 +169,7 @@ class ChildPool:
 
 
 def _serve(module: str, answers: int) -> None:
+    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
     handler = importlib.import_module(module)
     source = sys.stdin.buffer
     with os.fdopen(answers, "wb") as sink:
@@ -180,6 +184,13 @@ def _serve(module: str, answers: int) -> None:
                 status, answer = _ERROR, text.encode("utf-8", "replace")
             sink.write(_HEAD.pack(len(answer), status) + answer)
             sink.flush()
+
+
+def _leave_with(parent: int) -> None:
+    """End when the parent is gone, also in the middle of a call: nobody would read the answer."""
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_S)
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from millstream.ports import Log, Store
     from millstream.trajectory import Trajectory
 
+WORK = "millstream.bootstrap.work"
+"""What children are started with; never imported here, since it loads torch."""
 CHILDREN = 2
 """How many processes train and evaluate side by side."""
 
@@ -43,11 +46,9 @@ class Runtime:
         """``plans``: the lineages to run (default: the one of the settings). ``work_module``: what the
         children that train and evaluate are started with.
         """
-        from millstream.bootstrap.work import MODULE
-
         self.loaded = loaded
         self.plans = tuple(plans) or (plan_of(loaded),)
-        self.work_module = work_module or MODULE
+        self.work_module = work_module or WORK
         self._closers: list[Callable[[], object]] = []
 
     def __enter__(self) -> Self:
@@ -126,7 +127,8 @@ class Runtime:
         from millstream.adapters.children import ChildPool
 
         threads = str(self.plans[0].trainer.threads)
-        pool = ChildPool(self.work_module, CHILDREN, env={"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads})
+        env = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "TQDM_DISABLE": "1"}
+        pool = ChildPool(self.work_module, CHILDREN, env=env)
         self._closers.append(pool.close)
         return pool
 
@@ -162,11 +164,15 @@ class Runtime:
         """Where the SDK keeps what the log does not take."""
         return self.loaded.data / "spool"
 
-    def client(self) -> Client:
-        """An SDK client on this runtime's log."""
+    def client(self, producer: str = "", now_ns: Callable[[], int] = time.time_ns) -> Client:
+        """An SDK client on this runtime's log, which is opened in the background: a log that is away
+        when the process starts is tried again, and events are spooled meanwhile. ``producer`` and
+        ``now_ns`` fixed: the same runs are the same bytes.
+        """
         from millstream.capture.client import Client
 
-        found = Client(self.log, self.loaded.settings.capture, self.spool())
+        capture = self.loaded.settings.capture
+        found = Client(lambda: self.log, capture, self.spool(), producer=producer, now_ns=now_ns)
         self._closers.append(found.close)
         return found
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from millstream.deploy import remote
 from millstream.trainer import work
 
-MODULE = "millstream.bootstrap.work"
-"""What a child is started with."""
-
 
 def handle(method: str, payload: bytes) -> bytes:
     """Answer one call: ``evaluate`` is the gate's, everything else the trainer's."""
