@@ -8,12 +8,14 @@ upcasts older ones at read. ``time_ns`` is told by the producer: shown, never us
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, Any, Literal, NewType, TypeAlias
+from typing import Annotated, Any, Final, Literal, NewType, TypeAlias
 
 from msgspec import Meta, Struct, field
 
-SCHEMA = 1
+SCHEMA: Final = 1
 """The schema number this version writes."""
+
+MAX_SEQ: Final = 2**31 - 1
 
 EventId = NewType("EventId", str)
 TrajectoryId = NewType("TrajectoryId", str)
@@ -103,14 +105,14 @@ class Link(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """The envelope every event carries."""
 
-    id: EventId
-    trajectory_id: TrajectoryId
+    id: Annotated[EventId, Meta(min_length=1)]
+    trajectory_id: Annotated[TrajectoryId, Meta(min_length=1)]
     producer: str = ""
-    seq: int | None = None
+    seq: Annotated[int, Meta(ge=0, le=MAX_SEQ)] | None = None
     time_ns: Nanoseconds = 0
     agent: str = ""
     subject: str = ""
-    schema: int = SCHEMA
+    schema: Literal[1] = SCHEMA
     link: Link | None = None
     flags: tuple[str, ...] = ()
 
@@ -231,6 +233,6 @@ def born_ms(trajectory_id: str) -> int | None:
     if len(trajectory_id) != 36 or trajectory_id[14] != "7":
         return None
     try:
-        return uuid.UUID(trajectory_id).int >> 80
+        return int(trajectory_id[:8] + trajectory_id[9:13], 16)
     except ValueError:
         return None

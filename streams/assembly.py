@@ -9,15 +9,12 @@ to stop waiting. `assembly_fold` has the transitions.
 from __future__ import annotations
 
 from millstream.codec import decode_lines
-from millstream.errors import EventError
-from millstream.events import FeedbackGiven, Tick
 from millstream.ports import Output, Record
 from millstream.settings import Assembly
 from millstream.streams import assembly_state as state
 from millstream.streams.assembly_effects import Effects
 from millstream.streams.assembly_fold import Fold
 from millstream.streams.assembly_ledger import Ledger
-from millstream.streams.dead_letters import Place
 from millstream.topics import TELEMETRY
 
 DIALECT = "millstream"
@@ -54,28 +51,16 @@ class Assembler:
 
     def _lines(self, record: Record) -> None:
         """Each line of a record, in order, at one moment of log time."""
-        fold, ledger = self._fold, self._fold.ledger
-        imported = record.headers.get("import") == "1"
         decoded = decode_lines(record.value or b"")
-        ledger.inputs += max(len(decoded), 1)
-        ledger.null += not decoded
-        for index, (event, raw) in enumerate(decoded):
-            if isinstance(event, EventError):
-                ledger.dead += 1
-                self._effects.refused(event.reason, str(event), Place(record.offset, index), raw)
-            elif isinstance(event, FeedbackGiven):
-                ledger.feedback += 1
-                self._effects.feedback(event.trajectory_id, raw)
-            elif isinstance(event, Tick):
-                ledger.tick += 1
-            else:
-                fold.take(event, raw, record.offset, index, imported=imported)
+        self.ledger.inputs += max(len(decoded), 1)
+        self.ledger.null += not decoded
+        self._fold.take(decoded, record.offset, imported=record.headers.get("import") == "1")
 
     def _foreign(self, record: Record) -> None:
-        self._fold.ledger.inputs += 1
-        self._fold.ledger.dead += 1
+        self.ledger.inputs += 1
+        self.ledger.dead += 1
         detail = f"dialect {record.headers['dialect']!r}: this version maps only {DIALECT!r}"
-        self._effects.refused("unknown_dialect", detail, Place(record.offset, -1), record.value or b"")
+        self._effects.refused("unknown_dialect", detail, (record.value or b"", record.offset, -1))
 
     def deadline_ms(self) -> int | None:
         """When the next trajectory is sealed by a timer, or None; forgetting needs no tick."""
@@ -111,4 +96,4 @@ class Assembler:
     @property
     def remembered(self) -> int:
         """Sealed trajectories that are still known: amendable ones and tombstones."""
-        return len(self._fold.closed) + len(self._fold.runs) - self.open
+        return len(self._fold.closed.stones) + len(self._fold.runs) - self.open

@@ -8,6 +8,8 @@ issue its first revision a second time.
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections import deque
 from collections.abc import Iterable
 from struct import Struct as Layout
@@ -19,74 +21,58 @@ _HEAD = Layout(">qH")
 _CRC = 4
 
 
-def _crc(identity: str) -> bytes:
-    return crc32(identity.encode()).to_bytes(_CRC, "big")
-
-
 class Tombstones:
-    """The closed trajectories of a partition. ``max_extra``: late identities remembered of each."""
+    """The closed trajectories of a partition, by id. ``max_extra``: late identities remembered of each."""
 
     def __init__(self, retain_ms: int, max_extra: int) -> None:
+        self.stones: dict[str, bytes] = {}
         self._retain = retain_ms
         self._max_extra = max_extra
-        self._passing: dict[str, bytes] = {}
-        self._queue: deque[str] = deque()
-        self._kept: dict[str, bytes] = {}
-
-    def __len__(self) -> int:
-        return len(self._passing) + len(self._kept)
+        self._passing: deque[str] = deque()
 
     def close(self, trajectory_id: str, run: Run, now: int) -> bool:
         """Remember a run; False when it need not be remembered at all."""
-        marks = sorted(_crc(identity) for identity in run.identities)
-        stone = _HEAD.pack(run.sealed_ms, run.revision) + b"".join(marks)
-        if run.born < 0 or run.imported or run.born > now:
-            self._kept[trajectory_id] = stone
-        elif max(run.sealed_ms, run.born) + self._retain <= now:
+        known_age = run.born >= 0 and not run.imported
+        if known_age and max(run.sealed_ms, run.born) + self._retain <= now:
             return False
-        elif run.born > run.sealed_ms:
-            self._kept[trajectory_id] = stone
-        else:
-            self._passing[trajectory_id] = stone
-            self._queue.append(trajectory_id)
+        marks = array("I", map(crc32, map(str.encode, run.identities)))
+        if sys.byteorder == "big":
+            marks.byteswap()
+        self.stones[trajectory_id] = _HEAD.pack(run.sealed_ms, run.revision) + marks.tobytes()
+        if known_age and run.born <= run.sealed_ms:
+            self._passing.append(trajectory_id)
         return True
 
-    def revision(self, trajectory_id: str) -> int | None:
-        """The last revision of a closed trajectory; None when it is not one."""
-        stone = self._stone(trajectory_id)
-        return None if stone is None else int(_HEAD.unpack_from(stone)[1])
+    def revision(self, trajectory_id: str) -> int:
+        """The last revision of a closed trajectory."""
+        return int(_HEAD.unpack_from(self.stones[trajectory_id])[1])
 
     def knows(self, trajectory_id: str, identity: str) -> bool:
         """Whether an event of a closed trajectory was seen before; from now on it was."""
-        stone = self._stone(trajectory_id) or b""
-        mark = _crc(identity)
+        stone = self.stones[trajectory_id]
+        mark = crc32(identity.encode()).to_bytes(_CRC, "little")
         at = stone.find(mark, _HEAD.size)
         while at >= 0 and (at - _HEAD.size) % _CRC:
             at = stone.find(mark, at + 1)
-        if at >= 0:
-            return True
-        if len(stone) < _HEAD.size + _CRC * self._max_extra:
-            home = self._kept if trajectory_id in self._kept else self._passing
-            home[trajectory_id] = stone + mark
-        return False
+        if at < 0 and len(stone) < _HEAD.size + _CRC * self._max_extra:
+            self.stones[trajectory_id] = stone + mark
+        return at >= 0
 
     def purge(self, now: int) -> int:
         """Drop what is old enough; how many."""
         count = 0
-        while self._queue and _HEAD.unpack_from(self._passing[self._queue[0]])[0] + self._retain <= now:
-            del self._passing[self._queue.popleft()]
+        while self._passing and _HEAD.unpack_from(self.stones[self._passing[0]])[0] + self._retain <= now:
+            del self.stones[self._passing.popleft()]
             count += 1
         return count
 
     def dump(self) -> tuple[list[tuple[str, bytes]], list[tuple[str, bytes]]]:
         """(those that will be dropped, in that order; those kept, by id)."""
-        return [(name, self._passing[name]) for name in self._queue], sorted(self._kept.items())
+        passing = [(name, self.stones[name]) for name in self._passing]
+        return passing, sorted(self.stones.items() - set(passing))
 
     def load(self, passing: Iterable[tuple[str, bytes]], kept: Iterable[tuple[str, bytes]]) -> None:
         """Replace all by what `dump` gave."""
-        self._passing = dict(passing)
-        self._queue = deque(self._passing)
-        self._kept = dict(kept)
-
-    def _stone(self, trajectory_id: str) -> bytes | None:
-        return self._passing.get(trajectory_id) or self._kept.get(trajectory_id)
+        self.stones = dict(passing)
+        self._passing = deque(self.stones)
+        self.stones.update(kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millstream.ports import Output, Record
+from millstream.streams.assembly_run import Line
 from millstream.streams.dead_letters import Place, dead_letter
 from millstream.topics import TELEMETRY, TRAJECTORIES
 
@@ -29,13 +30,14 @@ class Effects:
         """Feedback, which is joined to its trajectory by the graders."""
         self.outputs.append(Output(TRAJECTORIES.name, trajectory_id, raw, {"kind": "feedback"}))
 
-    def refused(self, reason: str, detail: str, place: Place, raw: bytes, trajectory_id: str = "") -> None:
-        """Something for the dead letters, from ``place`` in this partition."""
+    def refused(self, reason: str, detail: str, line: Line, trajectory_id: str = "") -> None:
+        """A line for the dead letters; it may come from an earlier record of this partition."""
+        raw, offset, index = line
         self.outputs.append(
             dead_letter(
                 self.stage,
                 self.record,
-                place,
+                Place(offset, index),
                 raw,
                 reason=reason,
                 detail=detail,

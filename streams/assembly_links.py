@@ -7,36 +7,40 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from millstream.codec import decode_lines, encode
-from millstream.events import Event, Link
-from millstream.streams.assembly_run import Entry
+from millstream.codec import encode
+from millstream.events import Link
+from millstream.streams.assembly_node import Node
 
 
 class Linked(Struct, frozen=True):
-    """Entries whose links all lead somewhere, and the keys that were named but never came or went
+    """Events whose links all lead somewhere, and the keys that were named but never came or went
     round in a circle (``broken``).
     """
 
-    entries: list[Entry]
+    nodes: list[Node]
     broken: tuple[str, ...]
 
 
-def mend_links(entries: Iterable[Entry]) -> Linked:
+def root_key(links: Iterable[Link]) -> str:
+    """The key of the root, '' when there is none; of several the smallest."""
+    return min((link.key for link in links if link.root), default="")
+
+
+def mend_links(nodes: list[Node]) -> Linked:
     """Hang what dangles, points at itself or goes round under the root (the top when there is none).
 
-    A parent or predecessor outside the trajectory is broken, but for the root's own parent: it may
-    lie in another service. The events that were moved are flagged ``reparented``.
+    A parent or predecessor outside the trajectory is broken, but for a root's own parent: it may lie
+    in another service. The events that were moved are flagged ``reparented``.
     """
-    entries = list(entries)
-    links = {entry.link.key: entry.link for entry in entries if entry.link is not None}
-    root = min((link.key for link in links.values() if link.root), default="")
+    links = {node.link.key: node.link for node in nodes if node.link is not None}
     parents = {key: link.parent for key, link in links.items() if link.parent and not link.root}
     afters = {key: link.after for key, link in links.items() if link.after}
     cut_parents, lost_parents = _unsound(parents, links)
     cut_afters, lost_afters = _unsound(afters, links)
     if not (cut_parents or cut_afters):
-        return Linked(entries, ())
-    mended = [_mended(entry, root, cut_parents, cut_afters) for entry in entries]
+        return Linked(nodes, ())
+    root = root_key(links.values())
+    mended = [_mended(node, root, cut_parents, cut_afters) for node in nodes]
     return Linked(mended, tuple(sorted(lost_parents | lost_afters)))
 
 
@@ -63,15 +67,13 @@ def _circles(pointers: Mapping[str, str]) -> set[str]:
     return smallest
 
 
-def _mended(entry: Entry, root: str, cut_parents: set[str], cut_afters: set[str]) -> Entry:
-    link = entry.link
+def _mended(node: Node, root: str, cut_parents: set[str], cut_afters: set[str]) -> Node:
+    link = node.link
     if link is None or not (link.key in cut_parents or link.key in cut_afters):
-        return entry
+        return node
     if link.key in cut_parents:
-        link = msgspec.structs.replace(link, parent=root if root != link.key else "")
+        link = msgspec.structs.replace(link, parent=root)
     if link.key in cut_afters:
         link = msgspec.structs.replace(link, after="")
-    event, _ = decode_lines(entry.raw, max_event_bytes=len(entry.raw))[0]
-    assert isinstance(event, Event)
-    event = msgspec.structs.replace(event, link=link, flags=(*event.flags, "reparented"))
-    return msgspec.structs.replace(entry, link=link, raw=encode(event))
+    event = msgspec.structs.replace(node.event, link=link, flags=(*node.event.flags, "reparented"))
+    return Node(event, encode(event))

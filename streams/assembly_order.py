@@ -12,47 +12,45 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from operator import attrgetter
 from typing import TypeAlias
 
-from millstream.streams.assembly_run import ENDED, RESPONSE, RESULT, STARTED, Entry
+from millstream.events import TrajectoryEnded, TrajectoryStarted
+from millstream.streams.assembly_links import root_key
+from millstream.streams.assembly_node import Node, answers, asks
 
-Rank: TypeAlias = tuple[int, int, int, int, str, int, str]
-_by_seq = attrgetter("seq")
-_by_clock = attrgetter("time_ns", "seq", "producer", "identity")
-
-
-def ordered(entries: Iterable[Entry]) -> list[Entry]:
-    """All entries, in order; independent of the order given."""
-    listed = list(entries)
-    producer = listed[0].producer
-    if all(entry.link is None and entry.producer == producer for entry in listed):
-        return sorted(listed, key=_by_seq)
-    return _causal(sorted(listed, key=_by_clock))
+Edge: TypeAlias = tuple[int, int]
+Rank: TypeAlias = tuple[int, int, int, int, str, int, str, str]
+_PHASE = {TrajectoryStarted: 0, TrajectoryEnded: 2}
 
 
-def _causal(nodes: Sequence[Entry]) -> list[Entry]:
-    askers = _askers(nodes)
-    after = [set[int]() for _ in nodes]
-    for edges in (_seq_edges(nodes), _link_edges(nodes), _call_edges(askers)):
+def ordered(nodes: Iterable[Node]) -> list[Node]:
+    """All events, in order; independent of the order given."""
+    listed = sorted(nodes, key=_clock)
+    askers = _askers(listed)
+    after = [set[int]() for _ in listed]
+    for edges in (_seq_edges(listed), _link_edges(listed), [(asker, result) for result, asker in askers.items()]):
         for first, then in edges:
             after[first].add(then)
-    waits = [0] * len(nodes)
+    ranks = [_rank(listed, askers, index) for index in range(len(listed))]
+    return [listed[index] for index in _kahn(after, ranks)]
+
+
+def _clock(node: Node) -> tuple[int, str, int, str, str]:
+    event = node.event
+    return event.time_ns, event.producer, node.seq, event.link.key if event.link else "", event.id
+
+
+def _kahn(after: Sequence[set[int]], ranks: Sequence[Rank]) -> list[int]:
+    waits = [0] * len(ranks)
     for targets in after:
         for target in targets:
             waits[target] += 1
-    ranks = [_rank(nodes, askers, index) for index in range(len(nodes))]
-    return [nodes[index] for index in _kahn(after, waits, ranks)]
-
-
-def _kahn(after: Sequence[set[int]], waits: list[int], ranks: Sequence[Rank]) -> list[int]:
     heap = [(ranks[index], index) for index, count in enumerate(waits) if count == 0]
     heapify(heap)
-    held = sorted((rank, index) for index, rank in enumerate(ranks))
     result: list[int] = []
     taken = [False] * len(ranks)
-    for item in held:
-        heap = heap or [item]
+    for first in sorted((rank, index) for index, rank in enumerate(ranks)):
+        heap = heap or [first]
         while heap:
             _, index = heappop(heap)
             if taken[index]:
@@ -66,59 +64,52 @@ def _kahn(after: Sequence[set[int]], waits: list[int], ranks: Sequence[Rank]) ->
     return result
 
 
-def _rank(nodes: Sequence[Entry], askers: dict[int, int], index: int) -> Rank:
-    node = nodes[index]
-    phase = {STARTED: 0, ENDED: 2}.get(node.kind, 1)
+def _rank(nodes: Sequence[Node], askers: dict[int, int], index: int) -> Rank:
     asker = askers.get(index)
-    time_ns, nth = (node.time_ns, 1) if asker is None else (nodes[asker].time_ns, 0)
-    key = node.link.key if node.link is not None else ""
-    return phase, time_ns, nth, node.time_ns, node.producer, node.seq, key or node.identity
+    time_ns, producer, seq, key, event_id = _clock(nodes[index])
+    anchor, free = (time_ns, 1) if asker is None else (nodes[asker].event.time_ns, 0)
+    return _PHASE.get(type(nodes[index].event), 1), anchor, free, time_ns, producer, seq, key, event_id
 
 
-def _askers(nodes: Sequence[Entry]) -> dict[int, int]:
+def _askers(nodes: Sequence[Node]) -> dict[int, int]:
     """For each tool result that no seq ties to its call: the response that asked (the n-th call of an
     id belongs to its n-th result).
     """
     asked: dict[str, list[int]] = {}
     answered: dict[str, list[int]] = {}
     for index, node in enumerate(nodes):
-        for call in node.calls:
-            if call and node.kind in (RESPONSE, RESULT):
-                (asked if node.kind == RESPONSE else answered).setdefault(call, []).append(index)
+        for calls, found in ((asks(node.event), asked), (answers(node.event), answered)):
+            for call in calls:
+                found.setdefault(call, []).append(index)
     pairs = {}
-    for call, results in answered.items():
-        for nth, result in enumerate(results):
-            calls = asked.get(call, ())
-            asker = calls[min(nth, len(calls) - 1)] if calls else result
-            if asker != result and (nodes[asker].link or nodes[asker].producer != nodes[result].producer):
+    for call in asked.keys() & answered.keys() - {""}:
+        for nth, result in enumerate(answered[call]):
+            asker = asked[call][min(nth, len(asked[call]) - 1)]
+            one, other = nodes[asker].event, nodes[result].event
+            if one.link or other.link or one.producer != other.producer:
                 pairs[result] = asker
     return pairs
 
 
-def _call_edges(askers: dict[int, int]) -> list[tuple[int, int]]:
-    """(response, result) for each result."""
-    return [(asker, result) for result, asker in askers.items()]
-
-
-def _seq_edges(nodes: Sequence[Entry]) -> list[tuple[int, int]]:
+def _seq_edges(nodes: Sequence[Node]) -> list[Edge]:
     chains: dict[str, list[int]] = {}
     for index, node in enumerate(nodes):
         if node.link is None:
-            chains.setdefault(node.producer, []).append(index)
-    edges = []
+            chains.setdefault(node.event.producer, []).append(index)
+    edges: list[Edge] = []
     for chain in chains.values():
         chain.sort(key=lambda index: nodes[index].seq)
-        edges += list(pairwise(chain))
+        edges += pairwise(chain)
     return edges
 
 
-def _link_edges(nodes: Sequence[Entry]) -> list[tuple[int, int]]:
+def _link_edges(nodes: Sequence[Node]) -> list[Edge]:
     """From parent and predecessor; what has no parent hangs under the root."""
     at = {node.link.key: index for index, node in enumerate(nodes) if node.link is not None}
-    root = min((node.link.key for node in nodes if node.link is not None and node.link.root), default="")
-    edges = []
+    root = root_key(node.link for node in nodes if node.link is not None)
+    edges: list[Edge] = []
     for index, node in enumerate(nodes):
         if node.link is not None:
-            parent = "" if node.link.key == root else node.link.parent or root
+            parent = "" if node.link.root else node.link.parent or root
             edges += [(at[key], index) for key in (parent, node.link.after) if key in at and at[key] != index]
     return edges

@@ -2,86 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from millstream.events import Link, TrajectoryEnded
+from millstream.events import MAX_SEQ, TrajectoryEnded
 from millstream.settings import Assembly
-from millstream.streams.dead_letters import Place
 
-STARTED, MESSAGE, RESPONSE, RESULT, ENDED = range(5)
-MAX_SEQ = 2**31 - 1
 MAX_MISSING = 1000
 """How many missing seqs a trajectory names; the rest is a number."""
 
-Key: TypeAlias = tuple[str, int] | str
-"""(producer, seq), or the key of a link."""
-
-
-class Entry(Struct, frozen=True, array_like=True, gc=False):
-    """One accepted event: its raw line, what ordering needs of it, and where it lay.
-
-    ``identity`` is the event id, or for a linked event the hash of its line. ``calls``: the ids a
-    response asks for, or the one a result answers. ``reason``: an end event's.
-    """
-
-    identity: str
-    raw: bytes
-    kind: int
-    producer: str
-    seq: int
-    time_ns: int
-    calls: tuple[str, ...]
-    offset: int
-    index: int
-    reason: str = ""
-    link: Link | None = None
-
-    @property
-    def key(self) -> Key:
-        """Its slot in the trajectory."""
-        return self.link.key if self.link is not None else (self.producer, self.seq)
-
-    @property
-    def place(self) -> Place:
-        """Where it lies in the partition."""
-        return Place(self.offset, self.index)
-
-    @property
-    def rank(self) -> tuple[int, str]:
-        """Of several versions of a linked event the highest wins, in whatever order they come."""
-        return (self.link.finality if self.link is not None else 0, self.identity)
+Line: TypeAlias = tuple[bytes, int, int]
+"""One accepted event: its raw line, and the offset and index where it lay."""
 
 
 class Run(Struct):
     """The state of one trajectory that may still change: open, ending (its end is known) or sealed
     and amendable (``reason`` set). Times are log times in milliseconds, −1 for not yet.
 
-    ``age_ms`` is where the maximum age counts from (the first event, or the reopening). ``last``: the
-    last seq of each producer that an end event listed, None while no end came. ``graced``: the grace
-    after a linked root's end is over. ``scheduled`` is derived: the timer in the heap.
+    ``born``: the time inside the id, −1 when it tells none. ``age_ms`` is where the maximum age counts
+    from (the first event, or the reopening). ``graced``: the grace after a linked root's end is over.
+    A lane holds sequenced events by seq: ``lane`` those of the first ``producer``, ``others`` of the
+    rest; ``spans`` hold linked ones by key. ``last``: the last seq of each producer that an end event
+    listed, None while no end came. ``identities``: of every event ever seen (event ids; for linked
+    events the hash of the line), in order of arrival. What the hot path touches stands first.
+
+    ``asked``, ``answered`` and ``end_reason`` spare decoding the lines again when the run is sealed;
+    ``disturbed`` says that an accepted event was taken out again, so that they can't be trusted.
+    ``plain`` (open, no end known, no link) and ``scheduled`` (the run's timer) are derived.
     """
 
-    first_ms: int
+    producer: str
+    lane: dict[int, Line]
+    identities: dict[str, None]
+    asked: list[str]
+    answered: list[str]
+    plain: bool
     last_ms: int
+    bytes: int
+    scheduled: int
+    first_ms: int
     age_ms: int
     born: int
     revision: int = 1
     end_ms: int = -1
     sealed_ms: int = -1
     reason: str = ""
-    bytes: int = 0
     duplicates: int = 0
     conflicts: int = 0
     imported: bool = False
     linked: bool = False
     graced: bool = False
-    producers: set[str] = field(default_factory=set)
+    disturbed: bool = False
+    end_reason: str = ""
     last: dict[str, int] | None = None
-    entries: dict[Key, Entry] = field(default_factory=dict)
-    identities: set[str] = field(default_factory=set)
-    scheduled: int = -1
+    others: dict[str, dict[int, Line]] = field(default_factory=dict)
+    spans: dict[str, Line] = field(default_factory=dict)
+
+    @property
+    def lanes(self) -> dict[str, dict[int, Line]]:
+        """Every producer's lane that holds something."""
+        lanes = {self.producer: self.lane, **self.others}
+        return {producer: lane for producer, lane in lanes.items() if lane}
+
+    def lane_of(self, producer: str) -> dict[int, Line]:
+        """A producer's lane, made if there was none."""
+        if producer == self.producer:
+            return self.lane
+        return self.others.setdefault(producer, {})
+
+    @property
+    def events(self) -> int:
+        """How many events it holds."""
+        return sum(map(len, self.lanes.values())) + len(self.spans)
+
+    def lines(self) -> Iterator[Line]:
+        """Every accepted line, in no order that means anything."""
+        for lane in self.lanes.values():
+            yield from lane.values()
+        yield from self.spans.values()
 
 
 class Timers(Struct, frozen=True):
@@ -114,46 +114,47 @@ class Timers(Struct, frozen=True):
         return min(run.last_ms + self.idle, run.age_ms + self.max_age)
 
 
-def note_end(run: Run, event: TrajectoryEnded) -> None:
-    """Learn the last seqs that an end event lists (its own at least), the smallest of all ends."""
-    listed = {producer: min(max(seq, -1), MAX_SEQ) for producer, seq in event.last_seq.items()}
-    if event.seq is not None and event.link is None:
-        listed[event.producer] = max(listed.get(event.producer, -1), event.seq)
-    last = run.last or {}
-    run.last = last | {p: min(seq, last.get(p, MAX_SEQ)) for p, seq in listed.items()}
+def new_run(producer: str, now: int, born: int | None, *, imported: bool) -> Run:
+    """A run that begins now with an event of ``producer``."""
+    return Run(producer, {}, {}, [], [], True, now, 0, -1, now, now, -1 if born is None else born, imported=imported)
 
 
-def past_end(run: Run) -> list[Key]:
-    """Slots of accepted events that lie after their producer's end."""
-    last = run.last or {}
-    return [e.key for e in run.entries.values() if e.link is None and e.seq > last.get(e.producer, MAX_SEQ)]
+def last_after(last: dict[str, int] | None, event: TrajectoryEnded) -> dict[str, int]:
+    """The last seqs, once an end event is known that lists some (its own at least): of several ends
+    the smallest counts.
+    """
+    listed = event.last_seq
+    seq, producer = event.seq, event.producer
+    if seq is not None and event.link is None and listed.get(producer, -1) < seq:
+        listed = {**listed, producer: seq}
+    if last is None and min(listed.values(), default=0) >= 0 and max(listed.values(), default=0) <= MAX_SEQ:
+        return listed
+    known = last or {}
+    bounded = {name: min(max(seq, -1), MAX_SEQ) for name, seq in listed.items()}
+    return known | {name: min(seq, known.get(name, MAX_SEQ)) for name, seq in bounded.items()}
 
 
-def _highest(run: Run) -> dict[str, int]:
-    """The last seq expected of each producer: what an end listed, else the highest seen."""
-    highest: dict[str, int] = {}
-    for entry in run.entries.values():
-        if entry.link is None and entry.seq > highest.get(entry.producer, -1):
-            highest[entry.producer] = entry.seq
-    return highest | (run.last or {})
+def _expected(run: Run) -> dict[str, int]:
+    """The last seq of each producer: what an end listed, else the highest seen."""
+    return {producer: max(lane) for producer, lane in run.lanes.items()} | (run.last or {})
 
 
 def gapless(run: Run) -> bool:
-    """Whether every producer's seqs 0..last are there. Sequenced events only; links are not looked at."""
-    last = run.last or {}
-    if not run.linked and run.producers <= last.keys():
-        return len(run.entries) == sum(last.values()) + len(last)
-    highest = _highest(run)
-    here = sum(entry.link is None for entry in run.entries.values())
-    return here == sum(highest.values()) + len(highest)
+    """Whether every producer's seqs 0..last are there; links are not looked at."""
+    last = run.last
+    if last is not None and not run.others and last.keys() == {run.producer}:
+        return len(run.lane) == last[run.producer] + 1
+    lanes = run.lanes
+    return all(len(lanes.get(producer, ())) == seq + 1 for producer, seq in _expected(run).items())
 
 
 def missing_seqs(run: Run) -> tuple[str, ...]:
     """The seqs that never came, as ``producer:seq``; at most `MAX_MISSING` of them are named."""
     found: list[str] = []
     total = 0
-    for producer, last in sorted(_highest(run).items()):
-        here = sorted(e.seq for e in run.entries.values() if e.link is None and e.producer == producer)
+    lanes = run.lanes
+    for producer, last in sorted(_expected(run).items()):
+        here = sorted(lanes.get(producer, ()))
         total += last + 1 - len(here)
         expected = 0
         for seq in [*here, last + 1]:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
 from typing import cast
 
 import msgspec
 
+from millstream.events import TrajectoryEnded
 from millstream.streams.assembly_links import mend_links
+from millstream.streams.assembly_node import answers, asks, nodes
 from millstream.streams.assembly_order import ordered
-from millstream.streams.assembly_run import ENDED, RESPONSE, RESULT, Entry, Run, gapless, missing_seqs
-from millstream.trajectory import STATUS_OF, Evidence, SealReason
+from millstream.streams.assembly_run import Run, gapless, missing_seqs
+from millstream.trajectory import STATUS_OF, SealReason
 
-_encode = msgspec.json.encode
+_encode = msgspec.json.Encoder().encode
 
 
 def whole(run: Run) -> bool:
     """Whether nothing is missing: every seq is there and no link dangles."""
-    return gapless(run) and not (run.linked and mend_links(run.entries.values()).broken)
+    return gapless(run) and not (run.spans and mend_links(nodes(run.spans.values())).broken)
 
 
 def lacking(run: Run) -> SealReason:
@@ -35,20 +36,13 @@ def amendable(run: Run) -> bool:
     return run.reason in ("idle_timeout", "max_age", "gap_timeout")
 
 
-def verdict(entries: Sequence[Entry]) -> SealReason:
-    """The reason of a whole run, from its events in order. A run that was driven into a limit is
-    complete even when its last call got no answer.
+def _verdict(asked: list[str], answered: list[str], end_reason: str) -> SealReason:
+    """The reason of a whole run. One that was driven into a limit is complete even when its last call
+    got no answer.
     """
-    end = next((entry.reason for entry in entries if entry.kind == ENDED), "")
-    if end == "crash":
+    if end_reason == "crash":
         return "reported_crash"
-    if end == "limit":
-        return "complete"
-    answered = {entry.calls[0] for entry in entries if entry.kind == RESULT}
-    for entry in entries:
-        if entry.kind == RESPONSE and not answered.issuperset(entry.calls):
-            return "unanswered_call"
-    return "complete"
+    return "complete" if end_reason == "limit" or set(answered).issuperset(asked) else "unanswered_call"
 
 
 def seal(trajectory_id: str, run: Run, reason: SealReason, partition: int, mapping_epoch: int) -> bytes:
@@ -56,42 +50,51 @@ def seal(trajectory_id: str, run: Run, reason: SealReason, partition: int, mappi
 
     ``content_hash``: SHA-256 (16 bytes, hex) over status, reason, missing and the lines in order.
     """
-    missing: tuple[str, ...] = ()
-    entries: Sequence[Entry] = tuple(run.entries.values())
-    if run.linked:
-        mended = mend_links(entries)
-        entries, missing = mended.entries, mended.broken
-    entries = ordered(entries)
-    if reason == "complete":
-        reason = verdict(entries)
+    broken: tuple[str, ...] = ()
+    if not (run.others or run.spans or run.disturbed):
+        lane = run.lane
+        lines = [lane[seq][0] for seq in sorted(lane)]
+        asked, answered, end_reason = run.asked, run.answered, run.end_reason
     else:
-        missing += missing_seqs(run)
+        lines, asked, answered, end_reason, broken = _decoded(run)
+    if reason == "complete":
+        reason = _verdict(asked, answered, end_reason)
+        missing = broken
+    else:
+        missing = broken + missing_seqs(run)
     run.reason = reason
-    return _trajectory(trajectory_id, run, missing, entries, partition, mapping_epoch)
+    return _trajectory(trajectory_id, run, missing, lines, partition, mapping_epoch)
+
+
+def _decoded(run: Run) -> tuple[list[bytes], list[str], list[str], str, tuple[str, ...]]:
+    """(lines in order, calls asked, calls answered, end reason, broken links), from the events again."""
+    mended = mend_links(nodes(run.lines()))
+    listed = ordered(mended.nodes)
+    return (
+        [node.raw for node in listed],
+        [call for node in listed for call in asks(node.event)],
+        [call for node in listed for call in answers(node.event)],
+        next((node.event.reason for node in listed if type(node.event) is TrajectoryEnded), ""),
+        mended.broken,
+    )
 
 
 def _trajectory(
-    trajectory_id: str, run: Run, missing: tuple[str, ...], entries: Sequence[Entry], partition: int, mapping_epoch: int
+    trajectory_id: str, run: Run, missing: tuple[str, ...], lines: list[bytes], partition: int, mapping_epoch: int
 ) -> bytes:
     reason = cast("SealReason", run.reason)
-    evidence = Evidence(
-        first_log_ms=run.first_ms,
-        sealed_ms=run.sealed_ms,
-        duplicates=run.duplicates,
-        conflicts=run.conflicts,
-        partition=partition,
-    )
-    body = b'"status":"%s","reason":"%s","missing":%s,"events":[%s]' % (
+    what = b'"status":"%s","reason":"%s","missing":%s' % (
         STATUS_OF[reason].encode(),
         reason.encode(),
-        _encode(missing),
-        b",".join([entry.raw for entry in entries]),
+        _encode(missing) if missing else b"[]",
     )
-    return b'{"id":%s,"revision":%d,"content_hash":"%s",%s,"evidence":%s,"mapping_epoch":%d}' % (
-        _encode(trajectory_id),
-        run.revision,
-        sha256(body).hexdigest()[:32].encode(),
-        body,
-        _encode(evidence),
-        mapping_epoch,
+    events = b",".join(lines)
+    content = sha256(what)
+    content.update(events)
+    tail = (
+        f'],"content_hash":"{content.hexdigest()[:32]}","evidence":{{"first_log_ms":{run.first_ms},'
+        f'"sealed_ms":{run.sealed_ms},"duplicates":{run.duplicates},"conflicts":{run.conflicts},'
+        f'"partition":{partition}}},"mapping_epoch":{mapping_epoch}}}'
     )
+    head = b'{"id":%s,"revision":%d,%s,"events":[' % (_encode(trajectory_id), run.revision, what)
+    return b"".join((head, events, tail.encode()))

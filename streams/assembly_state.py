@@ -7,23 +7,27 @@ from msgspec import Struct
 
 from millstream.errors import Unavailable
 from millstream.streams.assembly_ledger import Ledger
-from millstream.streams.assembly_run import Entry, Run
+from millstream.streams.assembly_run import Line, Run
 
 FORMAT = 1
 
 
 class PackedRun(Struct, array_like=True, frozen=True):
-    """A `Run` with its dicts and sets as sorted lists; what is derived is left out."""
+    """A `Run` with its dicts as lists, sorted but for ``identities``; what is derived is left out."""
 
     trajectory_id: str
+    producer: str
     times: tuple[int, int, int, int, int, int]
     revision: int
     reason: str
     counts: tuple[int, int]
-    marks: tuple[bool, bool, bool]
+    marks: tuple[bool, bool, bool, bool]
     last: list[tuple[str, int]] | None
-    entries: list[Entry]
+    lanes: list[tuple[str, list[tuple[int, Line]]]]
+    spans: list[tuple[str, Line]]
     identities: list[str]
+    calls: tuple[list[str], list[str]]
+    end_reason: str
 
 
 class Packed(Struct, array_like=True, frozen=True):
@@ -38,11 +42,6 @@ class Packed(Struct, array_like=True, frozen=True):
     kept: list[tuple[str, bytes]]
 
 
-def empty() -> Packed:
-    """The beginning."""
-    return Packed(FORMAT, 0, 0, Ledger(), [], [], [])
-
-
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Packed).decode
 
@@ -51,46 +50,62 @@ def pack_run(trajectory_id: str, run: Run) -> PackedRun:
     """A run as lists."""
     return PackedRun(
         trajectory_id,
+        run.producer,
         (run.first_ms, run.last_ms, run.age_ms, run.born, run.end_ms, run.sealed_ms),
         run.revision,
         run.reason,
         (run.duplicates, run.conflicts),
-        (run.imported, run.linked, run.graced),
+        (run.imported, run.linked, run.graced, run.disturbed),
         None if run.last is None else sorted(run.last.items()),
-        sorted(run.entries.values(), key=_place),
-        sorted(run.identities),
+        sorted((producer, sorted(lane.items())) for producer, lane in run.lanes.items()),
+        sorted(run.spans.items()),
+        list(run.identities),
+        (run.asked, run.answered),
+        run.end_reason,
     )
-
-
-def _place(entry: Entry) -> tuple[str, str, int]:
-    return (entry.link.key if entry.link is not None else "", entry.producer, entry.seq)
 
 
 def unpack_run(packed: PackedRun) -> Run:
     """The run of its lists; its timer is not set."""
     first_ms, last_ms, age_ms, born, end_ms, sealed_ms = packed.times
     duplicates, conflicts = packed.counts
-    imported, linked, graced = packed.marks
-    return Run(
-        first_ms=first_ms,
+    imported, linked, graced, disturbed = packed.marks
+    lanes = {producer: dict(lane) for producer, lane in packed.lanes}
+    run = Run(
+        producer=packed.producer,
+        lane=lanes.pop(packed.producer, {}),
+        identities=dict.fromkeys(packed.identities),
+        asked=packed.calls[0],
+        answered=packed.calls[1],
+        plain=not (packed.reason or linked or packed.last is not None),
         last_ms=last_ms,
+        bytes=0,
+        scheduled=-1,
+        first_ms=first_ms,
         age_ms=age_ms,
         born=born,
         revision=packed.revision,
         end_ms=end_ms,
         sealed_ms=sealed_ms,
         reason=packed.reason,
-        bytes=sum(len(entry.raw) for entry in packed.entries),
         duplicates=duplicates,
         conflicts=conflicts,
         imported=imported,
         linked=linked,
         graced=graced,
-        producers={entry.producer for entry in packed.entries if entry.link is None},
+        disturbed=disturbed,
+        end_reason=packed.end_reason,
         last=None if packed.last is None else dict(packed.last),
-        entries={entry.key: entry for entry in packed.entries},
-        identities=set(packed.identities),
+        others=lanes,
+        spans=dict(packed.spans),
     )
+    run.bytes = sum(len(raw) for raw, _, _ in run.lines())
+    return run
+
+
+def empty() -> Packed:
+    """The beginning."""
+    return Packed(FORMAT, 0, 0, Ledger(), [], [], [])
 
 
 def dump(state: Packed) -> bytes:

@@ -17,7 +17,13 @@ class Timetable:
         self._timers = timers
         self._runs = runs
         self._sealed = sealed
+        self._first = min(timers.idle, timers.max_age)
         self._heap: list[tuple[int, str]] = []
+
+    def start(self, trajectory_id: str, run: Run) -> None:
+        """Set the timer of a run that just began."""
+        run.scheduled = run.first_ms + self._first
+        heappush(self._heap, (run.scheduled, trajectory_id))
 
     def arm(self, trajectory_id: str, run: Run, *, anew: bool = False) -> None:
         """Set a run's timer, or make it ring sooner. ``anew``: it has none in this timetable."""
