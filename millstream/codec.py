@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from millstream.errors import EventError
-from millstream.events import SCHEMA, AnyEvent, Event
+from millstream.events import AnyEvent, Event
 from millstream.repair import MAX_EVENT_BYTES, repaired, sound_event
 
 Decoded: TypeAlias = tuple[AnyEvent | EventError, bytes]
@@ -79,20 +79,25 @@ def decode_lines(value: bytes, max_event_bytes: int = MAX_EVENT_BYTES) -> list[D
     """The lines of a record, in order, blank ones skipped. Never raises for bad data: a bad line is
     an `EventError` in its place and leaves its neighbours alone.
     """
-    lines = [line for line in value.split(b"\n") if line and not line.isspace()]
+    lines = value.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
     if len(value) <= max_event_bytes:
         try:
             if not value.isascii():
                 value.decode()
-            events = list(map(_decode_line, lines))
+            return list(zip(map(_decode_line, lines), lines, strict=True))
         except _UNREADABLE:
             pass
-        else:
-            return [
-                (event, line) if event.schema == SCHEMA else _slow(line, max_event_bytes)
-                for event, line in zip(events, lines, strict=True)
-            ]
-    return [_decode_one(line, max_event_bytes) for line in lines]
+    return [_decode_one(line, max_event_bytes) for line in lines if line and not line.isspace()]
+
+
+def decode(line: bytes) -> AnyEvent:
+    """One event from a line that `encode` or `decode_lines` gave. Raises `EventError`."""
+    event, _ = _decode_one(line, len(line))
+    if isinstance(event, EventError):
+        raise event
+    return event
 
 
 def _decode_one(line: bytes, max_event_bytes: int) -> Decoded:
@@ -101,11 +106,9 @@ def _decode_one(line: bytes, max_event_bytes: int) -> Decoded:
         try:
             if not line.isascii():
                 line.decode()
-            event = _decode_line(line)
+            return _decode_line(line), line
         except _UNREADABLE:
-            return _slow(line, max_event_bytes)
-        if event.schema == SCHEMA:
-            return event, line
+            pass
     return _slow(line, max_event_bytes)
 
 
