@@ -171,15 +171,15 @@ class BufferingStage:
 
     def _settle(self, run: GradedRun) -> Iterable[list[BufferDecision]]:
         """A grade came for a run that is graded already: its reward, and so its group, may change."""
-        waited, epochs = run.waiting, run.epochs(self.formula)
+        waited = run.waiting
         changed = run.settle(self.formula)
         group = self.grouping.groups.get(run.group)
         if group is None:
             return ()
-        group.waiting += run.waiting - waited
         run.reward_revision += changed and run.reward_revision > 0
-        if run.epochs(self.formula) != epochs:
-            return self._move(run, waited=run.waiting)
+        if self._key(run) != group.key:
+            return self._move(run, waited=waited)
+        group.waiting += run.waiting - waited
         return self._changed(group) if changed else self._check(group)
 
     def _finish(self, finished: GradingFinished) -> Iterable[list[BufferDecision]]:
@@ -204,7 +204,7 @@ class BufferingStage:
 
     def _move(self, run: GradedRun, *, waited: bool) -> Iterable[list[BufferDecision]]:
         """Put a run where it belongs now: the group it is in, another, or its first."""
-        key = group_key(self.namespace, run.trajectory_id, run.facts, run.epochs(self.formula))
+        key = self._key(run)
         group = self.grouping.groups.get(run.group)
         if group is not None and group.key == key and not group.evicted:
             group.waiting += run.waiting - waited
@@ -213,6 +213,9 @@ class BufferingStage:
         if (left := self.grouping.leave(run, was_waiting=waited)) is not None:
             told += self._changed(left)
         return [*told, *self._changed(self.grouping.join(run, key, self.now_ms))]
+
+    def _key(self, run: GradedRun) -> str:
+        return group_key(self.namespace, run.trajectory_id, run.facts, run.epochs(self.formula))
 
     def _changed(self, group: Group) -> Iterable[list[BufferDecision]]:
         """Something in a group is new: decide it if it is whole, again if it was decided."""

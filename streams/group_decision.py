@@ -81,14 +81,14 @@ class GroupDecider:
         return Decided(tuple(told), victims)
 
     def stale(self, run: GradedRun, revision: int, now_ms: int) -> RolloutRefused:
-        """The fate of a revision that a newer one replaces before it was decided."""
+        """The fate of a revision that a newer one replaced before it was decided: it has no group."""
         return RolloutRefused(
             id=digest("stale_revision", self.namespace, run.trajectory_id, revision),
             namespace=self.namespace,
             log_ms=now_ms,
             trajectory_id=run.trajectory_id,
             trajectory_revision=revision,
-            group=run.group,
+            group="",
             reason="stale_revision",
             detail=f"a newer revision of the trajectory came ({revision} is not the highest)",
         )

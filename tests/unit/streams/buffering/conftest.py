@@ -124,3 +124,15 @@ def named():
 @pytest.fixture
 def refold():
     return ledger_of
+
+
+@pytest.fixture(scope="session")
+def desks():
+    """A desk for hypothesis: each example resets it."""
+    return Desk()
+
+
+@pytest.fixture(scope="session")
+def refold_json():
+    """The ledger of decisions that are plain JSON objects."""
+    return lambda told: ledger_of(msgspec.convert(told, list[BufferDecision]))

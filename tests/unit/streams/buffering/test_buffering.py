@@ -137,8 +137,10 @@ def test_regrading_moves_a_group_to_its_new_epoch(desk, fold, refold):
     stage = desk.stage()
     facts = {"group": "g", "task_id": "g", "group_size": 2, "policy_version": 1}
     decisions = fold(stage, desk.group("g", [1.0, 0.0]))
+    old = of(decisions, "GroupClosed")[0].group
     decisions += fold(stage, [desk.graded(f"g-{n}", 0.5 * n, epoch="correct@2", **facts) for n in (0, 1)])
     ledger = refold(decisions)
+    assert old not in ledger.groups
     assert sorted((e.trajectory_id, e.reward) for e in ledger.entries.values()) == [("g-0", 0.0), ("g-1", 0.5)]
     assert len(ledger.groups) == 1
 
@@ -302,3 +304,13 @@ def test_what_left_is_forgotten_after_a_while(desk, fold):
     fold(stage, [desk.graded("refused", None), desk.graded("kept", 1.0)])
     fold(stage, [desk.record(ms=2_000_000)])
     assert list(stage.grouping.runs) == ["kept"]
+
+
+def test_who_leaves_a_group_waits_there_no_more(desk, fold):
+    """A member that waits for feedback and is graded by another epoch takes its waiting along."""
+    facts = {"group": "g", "task_id": "g", "group_size": 3, "policy_version": 1}
+    stage = desk.stage(reward="correct + feedback")
+    fold(stage, [desk.graded(name, 1.0, **facts) for name in ("a", "b")])
+    (old,) = stage.grouping.groups.values()
+    fold(stage, [desk.graded("a", 1.0, epoch="correct@2", **facts)])
+    assert (old.waiting, list(old.members)) == (1, ["b"])
