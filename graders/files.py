@@ -6,7 +6,9 @@ optionally, ``question`` and ``metadata``. A bad row is reported with its line a
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -17,7 +19,6 @@ from millstream.events import EventId, Task, TaskId, TrajectoryEnded, Trajectory
 from millstream.grade import Abstained, Censored, Failed, Grade, Scored
 from millstream.graders.finqa import execute
 from millstream.graders.numeric import counts_percents
-from millstream.settings import nearest
 from millstream.trajectory import Trajectory
 
 
@@ -85,8 +86,15 @@ def _trajectory_of(line: bytes, tasks: Mapping[str, Task]) -> Trajectory:
     text = answer.answer if isinstance(answer.answer, str) or answer.answer is None else _number(answer.answer)
     task = tasks.get(str(answer.id))
     if task is None:
-        raise ValueError(f"no task {str(answer.id)!r}{nearest(str(answer.id), list(tasks)[:1000])}")
+        raise ValueError(_no_task(str(answer.id), tasks))
     return answered(str(answer.id), text, task)
+
+
+def _no_task(identity: str, tasks: Mapping[str, Task]) -> str:
+    if not tasks:
+        return f"no task {identity!r}: name the tasks with --tasks"
+    close = difflib.get_close_matches(identity, islice(tasks, 1000), n=1, cutoff=0.7)
+    return f"no task {identity!r} among {len(tasks)}" + (f"; did you mean {close[0]!r}?" if close else "")
 
 
 def _number(value: float) -> str:
