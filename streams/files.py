@@ -47,7 +47,7 @@ def _batches(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """
     batch: list[bytes] = []
     number = -1
-    for number, line in enumerate(lines):  # noqa: B007  the number of lines is needed after the loop
+    for number, line in enumerate(lines):
         blank = line.isspace() or not line
         if batch and (blank or len(batch) == BATCH):
             yield number - len(batch), b"".join(batch)
