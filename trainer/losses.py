@@ -17,13 +17,17 @@ MAX_LOG_RATIO = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The trained tokens of a batch. `old` is None where the behaviour log-probs are unknown."""
+    """The trained tokens of a batch. `old` is None where the behaviour log-probs are unknown.
+
+    `reference`: the champion's log-probs, where `referenced` is 1 (else the policy's own, at no distance).
+    """
 
     logprobs: Tensor
     weight: Tensor
     advantage: Tensor
     imitate: Tensor
     reference: Tensor
+    referenced: Tensor
     old: Tensor | None = None
 
 

@@ -5,6 +5,7 @@ Weights are float32 on a CPU while they are trained, and saved in the dtype of t
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,16 +40,18 @@ class Policy:
         return self.model.get_base_model() if self.lora else self.model
 
     @property
-    def pad_id(self) -> int:
-        """What rows are padded with; never seen by the loss, so any id will do."""
-        tokenizer = self.tokenizer
-        return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (tokenizer.eos_token_id or 0)
+    def vocabulary(self) -> int:
+        """How many token ids the model knows."""
+        return int(self.base.get_input_embeddings().num_embeddings)
 
 
 def load_policy(folder: Path, *, lora_rank: int = 0, seed: int = 0) -> Policy:
     """Load a folder in float32 (a GPU: bfloat16 where it can). Raises `SettingsError` when it is no causal LM."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
     model_config(folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -71,7 +74,9 @@ def _with_lora(model: Any, rank: int, seed: int) -> Any:
     config = LoraConfig(
         r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=LORA_TARGETS, task_type="CAUSAL_LM"
     )
-    return get_peft_model(model, config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers in its old words
+        return get_peft_model(model, config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,11 @@ class Rows:
         return found
 
 
-def pad(batch: Sequence[Example], pad_id: int, device: torch.device | str = "cpu") -> Rows:
-    """Rows padded on the right. The mask comes from positions, so padding with the end token changes nothing."""
+def pad(batch: Sequence[Example], device: torch.device | str = "cpu", pad_id: int = 0) -> Rows:
+    """Rows padded on the right. The mask comes from positions and padding is never seen, so any known id will do.
+
+    (A tokenizer may have no pad token, its end token for one, or one that the model has no embedding for.)
+    """
     width = max(example.length for example in batch)
     sequences = [example.sequence for example in batch]
     ids = [[*sequence.ids, *[pad_id] * (width - len(sequence.ids))] for sequence in sequences]
@@ -101,14 +109,17 @@ def pad(batch: Sequence[Example], pad_id: int, device: torch.device | str = "cpu
 
 
 def trained_logits(policy: Policy, rows: Rows) -> Tensor:
-    """Logits at the trained predictions only, `[trained tokens, vocabulary]`, float32."""
+    """Logits at the trained predictions only, `[trained tokens, vocabulary]`, float32.
+
+    Plain causal models need no mask: padding is on the right, where nothing that counts can see it.
+    """
     base = policy.base
-    mask = None if bool(rows.real.all()) else rows.real.long()
     if type(base).__name__ in PLAIN_HEADS:
-        hidden = base.model(input_ids=rows.ids, attention_mask=mask, use_cache=False).last_hidden_state
+        hidden = base.model(input_ids=rows.ids, use_cache=False).last_hidden_state
         logits: Tensor = base.get_output_embeddings()(hidden[:, :-1][rows.trained])
     else:
-        logits = base(input_ids=rows.ids, attention_mask=mask, use_cache=False).logits[:, :-1][rows.trained]
+        whole = base(input_ids=rows.ids, attention_mask=rows.real.long(), use_cache=False).logits
+        logits = whole[:, :-1][rows.trained]
     return logits.float()
 
 
@@ -124,9 +135,9 @@ def token_logprobs(logits: Tensor, rows: Rows, temperature: Tensor | float = 1.0
     return -functional.cross_entropy(logits, rows.ids[:, 1:][rows.trained], reduction="none")
 
 
-def entropy(logits: Tensor) -> Tensor:
-    """Mean entropy (nats) of the model's own distribution at the trained tokens."""
-    logprobs = torch.log_softmax(logits, -1)
+def entropy(logits: Tensor, at_most: int = 256) -> Tensor:
+    """Mean entropy (nats) of the model's own distribution, at up to so many of the trained tokens, evenly spaced."""
+    logprobs = torch.log_softmax(logits[:: -(-len(logits) // at_most)], -1)
     return -(logprobs.exp() * logprobs).sum(-1).mean()
 
 

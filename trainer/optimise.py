@@ -65,7 +65,7 @@ class Trainer:
 
     def step(self, batch: Sequence[Example]) -> dict[str, float]:
         """One step down the gradient; a gradient that is not finite is counted and not followed."""
-        rows = pad(batch, self.policy.pad_id, self.policy.model.device)
+        rows = pad(batch, self.policy.model.device)
         logits = trained_logits(self.policy, rows)
         tokens = batch_tokens(batch, rows, logits, self.algorithm.temperature)
         loss = self.algorithm.loss(tokens)
@@ -76,7 +76,7 @@ class Trainer:
         self.progress.skipped += not self._follow(norm)
         return {
             "loss": float(loss.value.detach()),
-            "kl_champion": float(kl_k3(tokens.logprobs.detach(), tokens.reference, tokens.weight)),
+            **champion_kl(tokens),
             "entropy": float(entropy(logits.detach())),
             "gradient_norm": norm,
             "learning_rate": self._rate(),
@@ -101,18 +101,32 @@ def batch_tokens(batch: Sequence[Example], rows: Rows, logits: Tensor, temperatu
     """The flat view of a batch that losses take; `temperature` None: each row's own."""
     heat: Tensor | float = temperature if temperature is not None else _spread(batch, rows, _temperature)
     logprobs = token_logprobs(logits, rows, heat)
+    known = _spread(batch, rows, _referenced)
     return Tokens(
         logprobs=logprobs,
         weight=_spread(batch, rows, _weight),
         advantage=_spread(batch, rows, _advantage),
         imitate=_spread(batch, rows, _imitate),
-        reference=_flat([example.reference for example in batch], logprobs) if _known(batch) else logprobs.detach(),
+        reference=torch.where(known > 0, _reference(batch, rows, logprobs), logprobs.detach()),
+        referenced=known,
         old=_old(batch, logprobs),
     )
 
 
-def _known(batch: Sequence[Example]) -> bool:
-    return all(example.reference for example in batch)
+def champion_kl(tokens: Tokens) -> dict[str, float]:
+    """KL to the champion (nats a token) over the tokens whose reference is known; nothing where none is."""
+    if not bool(tokens.referenced.any()):
+        return {}
+    return {"kl_champion": float(kl_k3(tokens.logprobs.detach(), tokens.reference, tokens.weight * tokens.referenced))}
+
+
+def _reference(batch: Sequence[Example], rows: Rows, like: Tensor) -> Tensor:
+    counts = rows.counts
+    return _flat([e.reference or (0.0,) * count for e, count in zip(batch, counts, strict=True)], like)
+
+
+def _referenced(example: Example) -> float:
+    return float(bool(example.reference))
 
 
 def _old(batch: Sequence[Example], like: Tensor) -> Tensor | None:
@@ -154,7 +168,7 @@ def _imitate(example: Example) -> float:
 def with_reference(
     champion: Policy, examples: Sequence[Example], tokens_per_batch: int, temperature: float | None
 ) -> list[Example]:
-    """The examples with the champion's log-probs at their trained tokens."""
+    """The examples with the champion's log-probs at their trained tokens, in order."""
     champion.model.eval()
     found: list[Example] = []
     for batch, rows, logits in scored(champion, examples, tokens_per_batch):
@@ -170,15 +184,16 @@ def evaluate(
 ) -> dict[str, float]:
     """Means over trained tokens of the policy as it stands: negative log-likelihood, KL to the champion, entropy."""
     policy.model.eval()
-    total = nll = kl = bits = 0.0
+    sums: dict[str, float] = {"nll": 0.0, "kl_champion": 0.0, "entropy": 0.0}
+    total = 0
     for batch, rows, logits in scored(policy, examples, tokens_per_batch):
         tokens = batch_tokens(batch, rows, logits, algorithm.temperature)
         count = len(tokens.logprobs)
         total += count
-        nll -= float(tokens.logprobs.sum())
-        kl += count * float(kl_k3(tokens.logprobs, tokens.reference, torch.ones_like(tokens.weight)))
-        bits += count * float(entropy(logits))
-    return {"nll": nll / total, "kl_champion": kl / total, "entropy": bits / total} if total else {}
+        sums["nll"] -= float(tokens.logprobs.sum())
+        sums["kl_champion"] += count * champion_kl(tokens).get("kl_champion", 0.0)
+        sums["entropy"] += count * float(entropy(logits))
+    return {name: value / total for name, value in sums.items()} if total else {}
 
 
 def scored(
@@ -186,5 +201,5 @@ def scored(
 ) -> Iterator[tuple[list[Example], Rows, Tensor]]:
     """The examples in batches with their logits; always the same batches."""
     for batch in make_batches(examples, tokens_per_batch, seeded("score")):
-        rows = pad(batch, policy.pad_id, policy.model.device)
+        rows = pad(batch, policy.model.device)
         yield batch, rows, trained_logits(policy, rows)

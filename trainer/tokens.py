@@ -24,6 +24,7 @@ Dropped: TypeAlias = Literal[
     "no_logged_tokens",
     "no_trained_tokens",
     "too_long",
+    "unknown_token",
     "no_ratios",
     "template_prefix",
     "template_error",
@@ -63,9 +64,12 @@ class Tokenised(Struct, frozen=True, kw_only=True):
 
 
 class TokenLimits(Struct, frozen=True, kw_only=True):
-    """What a sequence must keep to. `ratios`: the algorithm needs behaviour log-probs."""
+    """What a sequence must keep to. `ratios`: the algorithm needs behaviour log-probs. `vocabulary`: ids are below it
+    (0: whatever they are).
+    """
 
     max_length: int = 4096
+    vocabulary: int = 0
     ratios: bool = False
     agent: str = ""
 
@@ -181,6 +185,8 @@ def fitted(rollout: Rollout, found: Sequence[TokenSequence] | Dropped, limits: T
 def _unfit(sequence: TokenSequence, limits: TokenLimits) -> Dropped | None:
     if len(sequence.ids) > limits.max_length:
         return "too_long"
+    if limits.vocabulary and max(sequence.ids, default=0) >= limits.vocabulary:
+        return "unknown_token"
     if not sequence.trained:
         return "no_trained_tokens"
     if limits.ratios and sequence.logprobs is None:

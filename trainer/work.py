@@ -29,16 +29,16 @@ from millstream.trainer.rendering import tokenise_rendered
 from millstream.trainer.tokens import Tokenised, TokenLimits, counted, tokenise_logged
 
 RESULT_FILE = "result.json"
-_EVALUATED = 256
-"""How many examples the evaluation after training looks at."""
+WATCHED = 64
+"""How many examples, evenly spaced, the KL to the champion and the evaluation after training look at."""
 
 
 def handle(method: str, payload: bytes) -> bytes:
-    """Answer one call: `train` (a `WorkOrder`) or `warm` (load the libraries before they are needed)."""
+    """Answer one call: `train` (a `WorkOrder`), or `warm` (load the libraries early; given a folder, its model too)."""
     if method == "warm":
-        import transformers
-
-        return str(transformers.__version__).encode()
+        if payload:
+            load_policy(Path(payload.decode()))
+        return str(torch.__version__).encode()
     if method == "train":
         return msgspec.json.encode(train(msgspec.json.decode(payload, type=WorkOrder)))
     raise MillstreamError(f"the training child knows 'train' and 'warm', not {method!r}")
@@ -90,7 +90,7 @@ class _Training:
         return self._save(policy, method, examples, progress, consumed)
 
     def _select(self, method: Algorithm, policy: Policy, rollouts: Sequence[Rollout]) -> Selection:
-        limits = TokenLimits(max_length=self.settings.max_length, ratios=method.ratios)
+        limits = TokenLimits(max_length=self.settings.max_length, vocabulary=policy.vocabulary, ratios=method.ratios)
         items: list[Tokenised] = (
             tokenise_rendered(rollouts, policy.tokenizer, limits)
             if self.settings.tokens_source == "rendered" and not method.ratios
@@ -110,7 +110,11 @@ class _Training:
     def _with_reference(self, policy: Policy, examples: Sequence[Example], method: Algorithm) -> list[Example]:
         same = self.order.champion == self.order.start
         champion = policy if same else load_policy(Path(self.order.champion))
-        return with_reference(champion, examples, self.settings.tokens_per_batch, method.temperature)
+        ordered = sorted(examples, key=lambda example: example.key)
+        chosen = ordered if method.references else watched(ordered)
+        known = with_reference(champion, chosen, self.settings.tokens_per_batch, method.temperature)
+        found = {example.key: example for example in known}
+        return [found.get(example.key, example) for example in ordered]
 
     def _trainer(self, policy: Policy, method: Algorithm, consumed: tuple[str, ...]) -> Trainer:
         settings = self.settings
@@ -148,7 +152,7 @@ class _Training:
             save_policy(policy, half / "model")
         except MillstreamError as error:
             return self._failed(str(error), progress)
-        measured = finite(evaluate(policy, method, examples[:_EVALUATED], self.settings.tokens_per_batch))
+        measured = finite(evaluate(policy, method, watched(examples), self.settings.tokens_per_batch))
         self.counts["optimizer_steps"] = progress.step - progress.skipped
         self.counts["skipped_steps"] = progress.skipped
         if progress.skipped == progress.step or None in measured.values():
@@ -204,6 +208,11 @@ def make_algorithm(settings: TrainerSettings, manifest: Manifest) -> Algorithm:
         keep_per_group=settings.keep_per_group,
         seed=manifest.seed,
     )
+
+
+def watched(examples: Sequence[Example]) -> list[Example]:
+    """At most `WATCHED` of the examples, evenly spaced."""
+    return list(examples[:: -(-len(examples) // WATCHED)])
 
 
 def _told(counts: dict[str, int]) -> str:

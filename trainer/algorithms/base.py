@@ -38,6 +38,11 @@ class Algorithm(ABC):
     def temperature(self) -> float | None:
         """The temperature of the log-probs that `loss` gets; None: the one each sequence was sampled at."""
 
+    @property
+    def references(self) -> bool:
+        """Whether `loss` needs the champion's log-probs at every token (a sample is enough to watch the KL)."""
+        return False
+
     @abstractmethod
     def select(self, items: Sequence[Tokenised]) -> Selection:
         """Choose what to train on; the same for every order of arrival."""

@@ -41,6 +41,11 @@ class Grpo(Algorithm):
         self.options = options_of(GrpoOptions, options)
         self.keep_reward = keep_reward
 
+    @property
+    def references(self) -> bool:
+        """Only with a KL term."""
+        return self.options.kl > 0
+
     def select(self, items: Sequence[Tokenised]) -> Selection:
         """Every rollout of a group whose rewards differ, with its advantage."""
         counts = {"groups": 0, "zero_variance_groups": 0, "without_reward": 0, "kept": 0}

@@ -21,7 +21,12 @@ from millstream.events import (
     TrajectoryId,
     TrajectoryStarted,
 )
+from millstream.policy import TrainingRequested
 from millstream.rollout import Rollout, RolloutFacts, RolloutId
+from millstream.settings import TrainerSettings
+from millstream.trainer.folders import content_hash, template_hash, tokenizer_hash
+from millstream.trainer.manifest import Origin, make_manifest, write_manifest, write_payload
+from millstream.trainer.orders import WorkOrder, training_settings
 from millstream.trajectory import Trajectory
 
 WORDS = (
@@ -193,3 +198,54 @@ class Story:
 def story() -> type[Story]:
     """Tell a trajectory."""
     return Story
+
+
+class Bench:
+    """A folder in which trainings are prepared and done, without a log around them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def prepare(self, name: str, base: Path, rollouts: Sequence[Rollout], **settings: Any) -> WorkOrder:
+        """Write manifest and payload; the order to train them."""
+        folder = self.root / name
+        told = TrainerSettings(**({"epochs": 2, "tokens_per_batch": 40, "learning_rate": 1e-2} | settings))
+        request = TrainingRequested(
+            id="training-1",
+            lineage="policy",
+            parent=1,
+            rollout_ids=tuple(rollout.id for rollout in rollouts),
+            algorithm=told.algorithm,
+            seed=told.seed,
+            namespace="default",
+            reason="test",
+        )
+        origin = Origin(
+            base=content_hash(base),
+            champion=content_hash(base),
+            tokenizer=tokenizer_hash(base),
+            template=template_hash(base),
+            code={},
+            settings=training_settings(told, {}),
+        )
+        payload = write_payload(folder, rollouts)
+        write_manifest(folder, make_manifest(request, rollouts, {}, origin, payload))
+        return WorkOrder(folder=str(folder), start=str(base), champion=str(base))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Where trainings are done."""
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def practice(story: type[Story]) -> list[Rollout]:
+    """Four groups of four, half of each right, with token ids of both vocabularies."""
+    made = []
+    for place in range(16):
+        told = story(f"p{place:02d}").samples([10, 11, 12 + place], [20 + place, 30, 1])
+        told = told.samples([10, 11, 12 + place, 20 + place, 30, 1, 40, 41], [50 + place % 3, 1])
+        group = f"g{place // 4}"
+        made.append(told.rollout(float(place % 2), group=group, task_id=TaskId(group)))
+    return made

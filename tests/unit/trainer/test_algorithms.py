@@ -98,6 +98,7 @@ def test_grpo_terms_add_up() -> None:
         advantage=torch.ones(2),
         imitate=torch.tensor([1.0, 0.0]),
         reference=logprobs,
+        referenced=torch.ones(2),
         old=logprobs,
     )
     assert float(make("grpo", kl=0.5, sft=0.2).loss(tokens).value) == pytest.approx(-1.0 + 0.1)

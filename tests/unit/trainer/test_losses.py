@@ -28,6 +28,7 @@ def tokens(
         advantage=torch.tensor(advantage, dtype=torch.float64),
         imitate=ones,
         reference=logprobs.detach(),
+        referenced=ones,
         old=None if old is None else torch.tensor(old, dtype=torch.float64),
     )
 
