@@ -22,10 +22,11 @@ from millstream.policy import AnyPolicyEvent, PolicyLedger
 from millstream.ports import Output, Record
 from millstream.rollout import BufferDecision, GradingFinished, RolloutId
 from millstream.settings import BufferSettings, RewardSettings
+from millstream.streams.assembly import CLOSE_OPEN
 from millstream.streams.buffer_book import BufferBook
 from millstream.streams.buffer_state import BufferLedger
 from millstream.streams.dead_letters import Place, dead_letter
-from millstream.streams.graded_runs import GradedRun, is_feedback
+from millstream.streams.graded_runs import GradedRun, NamedGraders, is_feedback
 from millstream.streams.group_decision import GroupDecider
 from millstream.streams.grouping import Grouping, GroupingState
 from millstream.streams.groups import Group, group_key
@@ -35,6 +36,9 @@ from millstream.topics import BUFFER_EVENTS, GRADES, POLICY_EVENTS
 
 FORGET_S = 7 * 86_400.0
 """How long a run without a place in the buffer waits for a grade that would change its fate."""
+
+NEVER_MS = 1 << 62
+"""Later than any deadline."""
 
 _LINES = msgspec.json.Decoder(GradeGiven | GradingFinished | Tick)
 _encode = msgspec.json.Encoder().encode
@@ -82,12 +86,12 @@ class BufferingStage:
     ) -> None:
         self.name = name
         self.namespace = settings.namespace
-        self.formula = Formula.of(reward)
+        self.named = NamedGraders(Formula.of(reward))
         self.now_ms = 0
         self.counts = BufferingCounts()
         self.book = BufferBook(settings, reward)
         self.grouping = Grouping(int(settings.group_timeout_s * 1000), int(forget_s * 1000))
-        self.decider = GroupDecider(self.namespace, self.formula, interface or Interface(), lineages, self.book)
+        self.decider = GroupDecider(self.namespace, self.named.formula, interface or Interface(), lineages, self.book)
         trainings = Trainings(policies=PolicyLedger(claim_timeout_ms=int(claim_timeout_s * 1000)))
         self.leasing = Leasing(self.namespace, self.book, trainings)
 
@@ -154,11 +158,13 @@ class BufferingStage:
         if isinstance(item, GradingFinished):
             return self._finish(item)
         self.counts.ticks += 1
-        return ()
+        if CLOSE_OPEN not in item.flags:
+            return ()
+        return [told for group in self.grouping.due(NEVER_MS) for told in self._fire(group)]
 
     def _grade(self, given: GradeGiven) -> Iterable[list[BufferDecision]]:
         self.counts.grades += 1
-        if given.grader not in self.formula.names:
+        if given.grader not in self.named.names:
             self.counts.unnamed += 1
             return ()
         run = self.grouping.run(given.trajectory_id, self.now_ms)
@@ -172,7 +178,7 @@ class BufferingStage:
     def _settle(self, run: GradedRun) -> Iterable[list[BufferDecision]]:
         """A grade came for a run that is graded already: its reward, and so its group, may change."""
         waited = run.waiting
-        changed = run.settle(self.formula)
+        changed = run.settle(self.named)
         group = self.grouping.groups.get(run.group)
         if group is None:
             return ()
@@ -198,7 +204,7 @@ class BufferingStage:
         facts = finished.facts
         signature = compact(facts.signature) if self.book.near.enabled else b""
         run.finish(msgspec.structs.replace(finished, facts=msgspec.structs.replace(facts, signature=())), signature)
-        run.settle(self.formula)
+        run.settle(self.named)
         run.reward_revision = 0
         return [*told, *self._move(run, waited=waited)]
 
@@ -215,7 +221,7 @@ class BufferingStage:
         return [*told, *self._changed(self.grouping.join(run, key, self.now_ms))]
 
     def _key(self, run: GradedRun) -> str:
-        return group_key(self.namespace, run.trajectory_id, run.facts, run.epochs(self.formula))
+        return group_key(self.namespace, run.trajectory_id, run.facts, run.epochs)
 
     def _changed(self, group: Group) -> Iterable[list[BufferDecision]]:
         """Something in a group is new: decide it if it is whole, again if it was decided."""

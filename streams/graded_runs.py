@@ -8,7 +8,7 @@ at which it held, counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
@@ -34,10 +34,12 @@ def is_feedback(grader: str) -> bool:
     return grader == "feedback" or grader.startswith("feedback.")
 
 
-def effective(attempts: Iterable[KeptGrade]) -> KeptGrade | None:
+def effective(attempts: Sequence[KeptGrade]) -> KeptGrade | None:
     """The first attempt that did not fail, else the last."""
+    if len(attempts) < 2:
+        return attempts[0] if attempts else None
     ordered = sorted(attempts, key=lambda kept: kept.attempt)
-    return next((k for k in ordered if not isinstance(k.grade, Failed)), ordered[-1] if ordered else None)
+    return next((k for k in ordered if not isinstance(k.grade, Failed)), ordered[-1])
 
 
 def newest(given: Iterable[KeptGrade]) -> KeptGrade | None:
@@ -45,10 +47,21 @@ def newest(given: Iterable[KeptGrade]) -> KeptGrade | None:
     return max(given, key=lambda k: (isinstance(k.grade, Scored), k.valid_ms, k.known_ms, k.id), default=None)
 
 
+class NamedGraders:
+    """A reward formula with the graders it names, sorted, apart by whether they run or come from outside."""
+
+    def __init__(self, formula: Formula) -> None:
+        self.formula = formula
+        self.names = formula.names
+        self.run = tuple(sorted(name for name in formula.names if not is_feedback(name)))
+        self.outside = tuple(sorted(name for name in formula.names if is_feedback(name)))
+
+
 class GradedRun(Struct, kw_only=True):
     """One trajectory: its grades by revision, what `GradingFinished` said, and its reward.
 
-    ``waiting``: a named feedback has not come, so the reward may still become known.
+    ``waiting``: a named feedback has not come, so the reward may still become known. ``epochs``:
+    ``grader=epoch`` of the named graders that ran; feedback has none that could differ.
     """
 
     trajectory_id: TrajectoryId
@@ -65,6 +78,7 @@ class GradedRun(Struct, kw_only=True):
     why: str = "not graded"
     waiting: bool = False
     counted: list[KeptGrade] = field(default_factory=list)
+    epochs: tuple[str, ...] = ()
 
     def add(self, given: GradeGiven) -> bool:
         """Take a grade; False when it is a repetition or of an older revision."""
@@ -77,8 +91,9 @@ class GradedRun(Struct, kw_only=True):
             mine = self.grades.setdefault(str(given.revision), {}).setdefault(given.grader, [])
             if mine and mine[0].epoch != kept.epoch:
                 mine.clear()
-        if any(one.id == kept.id for one in mine):
-            return False
+        for one in mine:
+            if one.id == kept.id:
+                return False
         mine.append(kept)
         return True
 
@@ -86,35 +101,32 @@ class GradedRun(Struct, kw_only=True):
         """Take a revision as the current one; grades of older ones are forgotten."""
         self.revision, self.content_hash = finished.revision, finished.content_hash
         self.position, self.facts, self.signature = finished.position, finished.facts, signature
-        for old in [r for r in self.grades if int(r) < self.revision]:
-            del self.grades[old]
+        if len(self.grades) > 1:
+            for old in [r for r in self.grades if int(r) < self.revision]:
+                del self.grades[old]
 
-    def settle(self, formula: Formula) -> bool:
+    def settle(self, named: NamedGraders) -> bool:
         """Compute the reward; True when it, or what it rests on, is another than before."""
         mine = self.grades.get(str(self.revision), {})
-        counted: dict[str, KeptGrade] = {}
-        for name in formula.names:
-            found = newest(self.feedback.get(name, ())) if is_feedback(name) else effective(mine.get(name, ()))
-            if found is not None:
-                counted[name] = found
-        value, why = formula.reward({name: kept.grade for name, kept in counted.items()})
-        self.waiting = value is None and any(
-            is_feedback(name) and not (name in counted and isinstance(counted[name].grade, Scored))
-            for name in formula.names
-        )
-        kept = [counted[name] for name in sorted(counted)]  # a set's order differs from process to process
-        changed = value != self.reward or (value is not None and kept != self.counted)
-        self.reward, self.why, self.counted = value, why, kept
+        grades: dict[str, Grade] = {}
+        counted: list[KeptGrade] = []
+        epochs: list[str] = []
+        for name in named.run:
+            if (found := effective(mine.get(name, ()))) is not None:
+                grades[name] = found.grade
+                counted.append(found)
+                epochs.append(f"{name}={found.epoch}")
+        for name in named.outside:
+            if (found := newest(self.feedback.get(name, ()))) is not None:
+                grades[name] = found.grade
+                counted.append(found)
+        value, why = named.formula.reward(grades)
+        self.waiting = value is None and any(not isinstance(grades.get(name), Scored) for name in named.outside)
+        changed = value != self.reward or (value is not None and counted != self.counted)
+        self.reward, self.why, self.counted, self.epochs = value, why, counted, tuple(epochs)
         return changed
 
     @property
     def grade_ids(self) -> tuple[str, ...]:
         """The grades that the reward rests on."""
-        return tuple(kept.id for kept in self.counted)
-
-    def epochs(self, formula: Formula) -> tuple[str, ...]:
-        """``grader=epoch`` of the named graders that ran; feedback has none that could differ."""
-        mine = self.grades.get(str(self.revision), {})
-        return tuple(
-            f"{name}={mine[name][0].epoch}" for name in sorted(formula.names) if name in mine and not is_feedback(name)
-        )
+        return tuple([kept.id for kept in self.counted])

@@ -55,6 +55,7 @@ class GroupDecider:
         The book is up to date after it.
         """
         group.turn += 1
+        group.decision = digest("closed", self.namespace, group.id, group.turn)
         told: list[BufferDecision] = self._supersede(group, now_ms)
         if not runs:
             group.admitted = ()
@@ -97,7 +98,7 @@ class GroupDecider:
         if not group.admitted:
             return []
         gone = RolloutsEvicted(
-            id=digest("superseded", self.namespace, group.id, group.turn),
+            id=digest("superseded", group.decision),
             namespace=self.namespace,
             log_ms=now_ms,
             rollout_ids=group.admitted,
@@ -140,7 +141,7 @@ class GroupDecider:
         advantage = statistics.advantage(run.reward)
         identity = rollout_id(run)
         return RolloutAdmitted(
-            id=digest("admitted", self.namespace, group.id, group.turn, identity),
+            id=digest("admitted", group.decision, identity),
             namespace=self.namespace,
             log_ms=now_ms,
             rollout_id=identity,
@@ -154,13 +155,13 @@ class GroupDecider:
             priority=priority_of(advantage, now_ms, self.book.settings.priority_tau_s),
             facts=run.facts,
             grade_ids=run.grade_ids,
-            grader_epochs=run.epochs(self.formula),
+            grader_epochs=run.epochs,
             formula=self.formula.formula,
         )
 
     def _refused(self, group: Group, run: GradedRun, why: Refusal, now_ms: int) -> RolloutRefused:
         return RolloutRefused(
-            id=digest("refused", self.namespace, group.id, group.turn, rollout_id(run)),
+            id=digest("refused", group.decision, rollout_id(run)),
             namespace=self.namespace,
             log_ms=now_ms,
             trajectory_id=run.trajectory_id,
@@ -177,7 +178,7 @@ class GroupDecider:
     ) -> GroupClosed:
         facts = runs[0].facts
         return GroupClosed(
-            id=digest("closed", self.namespace, group.id, group.turn),
+            id=group.decision,
             namespace=self.namespace,
             log_ms=now_ms,
             group=group.id,
@@ -194,7 +195,7 @@ class GroupDecider:
 
     def _eviction(self, victim: str, group: Group, now_ms: int) -> RolloutsEvicted:
         return RolloutsEvicted(
-            id=digest("evicted", self.namespace, victim, group.id, group.turn),
+            id=digest("evicted", group.decision, victim),
             namespace=self.namespace,
             log_ms=now_ms,
             rollout_ids=tuple(sorted(self.book.ledger.groups[victim])),

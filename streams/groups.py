@@ -49,7 +49,8 @@ def priority_of(advantage: float, admitted_ms: int, tau_s: float) -> float:
 
 
 class Group(Struct, kw_only=True):
-    """A group as the stage holds it. ``turn`` counts its decisions; ``stale`` marks one to be decided
+    """A group as the stage holds it. ``turn`` counts its decisions, ``decision`` is the id of the last, from
+    which the ids of all that follows from it are made; ``stale`` marks one to be decided
     again when nothing holds its rollouts any more.
     """
 
@@ -61,6 +62,7 @@ class Group(Struct, kw_only=True):
     members: dict[str, None] = field(default_factory=dict)
     waiting: int = 0
     turn: int = 0
+    decision: str = ""
     closed: bool = False
     by_timer: bool = False
     evicted: bool = False
