@@ -8,10 +8,11 @@ with probability 1 − (1 − J⁴)¹²: .96 at J = .7, .999 at .8; then all pla
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import eq
 from typing import Final, TypeAlias
@@ -19,6 +20,8 @@ from typing import Final, TypeAlias
 _LOW: Final = 0 if sys.byteorder == "little" else 7
 ROWS: Final = 4
 BANDS: Final = 12
+_BANDS: Final = struct.Struct(f"<{BANDS}I")
+"""ROWS bytes a band."""
 LOOKED_AT: Final = 16
 """At most this many of a bucket are compared: beyond it a text is so common that any of them will do."""
 
@@ -51,7 +54,7 @@ class NearDuplicates:
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
-        self._scopes: dict[str, list[dict[bytes, list[Item]]]] = {}
+        self._scopes: dict[str, list[dict[int, Item | list[Item]]]] = {}
 
     @property
     def enabled(self) -> bool:
@@ -64,39 +67,40 @@ class NearDuplicates:
         if tables is None:
             tables = self._scopes[scope] = [{} for _ in range(BANDS)]
         item = (group, signature)
-        place = 0
-        for table in tables:
-            key = signature[place : place + ROWS]
-            place += ROWS
-            if (bucket := table.get(key)) is None:
-                table[key] = [item]
+        for table, key in zip(tables, _keys(signature), strict=True):
+            held = table.setdefault(key, item)
+            if held is item:
+                continue
+            if isinstance(held, list):
+                insort(held, item)
             else:
-                insort(bucket, item)
+                table[key] = [held, item] if held <= item else [item, held]
 
     def discard(self, scope: str, group: str, signature: bytes) -> None:
         """Forget one rollout's signature."""
         item = (group, signature)
-        for bucket, table, key in self._buckets(scope, signature):
-            place = bisect_left(bucket, item)
-            if place < len(bucket) and bucket[place] == item:
-                del bucket[place]
-                if not bucket:
-                    del table[key]
+        for table, key in zip(self._scopes.get(scope, ()), _keys(signature), strict=False):
+            held = table.get(key)
+            if isinstance(held, list):
+                place = bisect_left(held, item)
+                if place < len(held) and held[place] == item:
+                    del held[place]
+                if len(held) == 1:
+                    table[key] = held[0]
+            elif held == item:
+                del table[key]
 
     def twin(self, scope: str, group: str, signature: bytes) -> str:
         """Another group that holds a near-duplicate of this signature, or ''."""
-        for bucket, _, _ in self._buckets(scope, signature):
-            others = (item for item in bucket if item[0] != group)
+        for table, key in zip(self._scopes.get(scope, ()), _keys(signature), strict=False):
+            held = table.get(key)
+            if held is None:
+                continue
+            others = (item for item in (held if isinstance(held, list) else (held,)) if item[0] != group)
             for other, theirs in islice(others, LOOKED_AT):
                 if similarity(signature, theirs) >= self.threshold:
                     return other
         return ""
-
-    def _buckets(self, scope: str, signature: bytes) -> Iterator[tuple[list[Item], dict[bytes, list[Item]], bytes]]:
-        for band, table in enumerate(self._scopes.get(scope, ())):
-            key = signature[band * ROWS : band * ROWS + ROWS]
-            if signature and (bucket := table.get(key)) is not None:
-                yield bucket, table, key
 
     def twin_of_all(self, scope: str, group: str, signatures: Iterable[bytes]) -> str:
         """A group that duplicates a member, when every member has a near-duplicate elsewhere; else ''."""
@@ -106,3 +110,8 @@ class NearDuplicates:
             if not found:
                 return ""
         return found
+
+
+def _keys(signature: bytes) -> tuple[int, ...]:
+    """The bands of a signature as numbers; one that is too short has the missing places empty."""
+    return _BANDS.unpack(signature[: _BANDS.size].ljust(_BANDS.size, b"\0"))
