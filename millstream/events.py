@@ -198,6 +198,12 @@ class Tick(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     """Time passed on an idle partition: appended by its owner so that timers fire from the log alone."""
 
 
+CLOSE_OPEN = "close_open"
+"""The flag of a tick after which nothing more is waited for (`millstream up --close-open`)."""
+
+NO_RUN = TrajectoryId("-")
+"""What a tick has for a trajectory id: it belongs to no run, and no id may be empty."""
+
 AnyEvent: TypeAlias = (
     TrajectoryStarted | MessageReceived | ModelResponded | ToolReturned | FeedbackGiven | TrajectoryEnded | Tick
 )

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 from millstream.codec import Decoded, content_digest, decode
 from millstream.errors import EventError
 from millstream.events import (
+    CLOSE_OPEN,
     MAX_SEQ,
     AnyEvent,
     FeedbackGiven,
@@ -77,6 +78,11 @@ class Fold:
             self._close(due[1], due[2])
         self.ledger.purged += self.closed.purge(self.now)
 
+    def close_open(self) -> None:
+        """Fire every sealing timer now, each as of its own deadline: nothing more is waited for."""
+        while (due := self._sealing.next()) is not None:
+            self._expire(*due)
+
     def _expire(self, due: int, name: str, run: Run) -> None:
         if run.end_ms >= 0 and due == run.end_ms + self._timers.patience(run):
             if run.linked and whole(run):
@@ -140,6 +146,8 @@ class Fold:
             self._effects.feedback(event.trajectory_id, line[0])
         elif type(event) is Tick:
             self.ledger.tick += 1
+            if CLOSE_OPEN in event.flags:
+                self.close_open()
         else:
             self._fold(cast("RunEvent", event), line, imported=imported)
 

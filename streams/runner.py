@@ -24,7 +24,7 @@ from msgspec import Struct, field
 
 from millstream.codec import digest
 from millstream.errors import Conflict, PositionLost, Unavailable
-from millstream.events import EventId, Tick, TrajectoryId
+from millstream.events import NO_RUN, EventId, Tick
 from millstream.partition import slot
 from millstream.ports import Assignment, Consumed, Log, Message, Output, Processor, Record, StateCommit, Store
 from millstream.streams.inbox import Inbox, Runs
@@ -239,7 +239,7 @@ class StageRunner:
         if len(self._inbox) or self.log.bounds(topic, partition)[1] > self._positions.get(slot(topic, partition), 0):
             return False
         identity = digest("tick", self.log.topic_id(topic), str(partition), str(deadline))
-        tick = Tick(id=EventId(identity), trajectory_id=TrajectoryId(""))
+        tick = Tick(id=EventId(identity), trajectory_id=NO_RUN)
         message = Message("", msgspec.json.encode(tick), {"kind": "tick", "dialect": "millstream"})
         self._patiently(lambda: self.log.append(topic, [message], partition))
         self._ticked = deadline

@@ -17,6 +17,7 @@ from millstream.graders.reward import Formula
 from millstream.ports import Log
 from millstream.streams.assembly import Assembler
 from millstream.streams.buffering import BufferingStage
+from millstream.streams.closing import close_open
 from millstream.streams.grading import GradingStage
 from millstream.streams.projection import Projector
 from millstream.streams.runner import StageRunner
@@ -87,15 +88,15 @@ class Pipeline:
         """Run until ``stop`` is set or, with ``until_idle``, nothing is left to do (pending timers are
         not waited for). ``close_open`` fires them first. Returns records moved, by stage.
         """
-        closed = not close_open
+        closed: set[str] = set()
         while not stop.is_set():
             if self.step():
                 continue
             self._tell()
             if self.busy:
                 stop.wait(BUSY_WAIT_S)
-            elif not closed:
-                closed = self.close_open()
+            elif close_open and self.close_open(closed):
+                continue
             elif until_idle:
                 break
             else:
@@ -127,11 +128,9 @@ class Pipeline:
             self._quiet += 1
             self._turned.notify_all()
 
-    def close_open(self) -> bool:
-        """Append the ticks that seal open runs and close open groups; True: it is done."""
-        from millstream.streams.closing import close_open
-
-        return not close_open(self.log, [runner.processor for runner in self.runners])
+    def close_open(self, closed: set[str]) -> bool:
+        """Append the next tick that seals open runs or closes open groups; False: nothing is open."""
+        return close_open(self.log, [runner.processor for runner in self.runners], closed)
 
     def _waiting(self) -> dict[str, int]:
         places: dict[str, int] = {}

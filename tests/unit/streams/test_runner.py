@@ -305,7 +305,7 @@ def test_a_tick_is_appended_when_a_timer_is_due_and_nothing_waits(log, store, cl
     assert values(log) == ["telemetry@0:1", "tick"]
     record = log.read("telemetry", 0, 1)[0]
     tick = msgspec.json.decode(record.value, type=Tick)
-    assert (tick.trajectory_id, record.headers["kind"], len(tick.id)) == ("", "tick", 32)
+    assert (tick.trajectory_id, record.headers["kind"], len(tick.id)) == ("-", "tick", 32)
 
 
 def test_no_tick_while_records_wait(log, store, clock):
