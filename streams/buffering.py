@@ -4,7 +4,7 @@
 It folds grades into rewards, runs into groups, decides each group when it is whole or its timer fires,
 and turns what happens to trainings into leases. All decisions of one cause are one record, so that a
 reader applies them together. Timers fire from the log time of any record of its inputs; a `Tick` in
-``grades`` is such a record and nothing else.
+``grades`` is such a record, and one flagged `CLOSE_OPEN` fires every timer at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from millstream.events import Interface, Tick
+from millstream.events import CLOSE_OPEN, Interface, Tick
 from millstream.grade import GradeGiven
 from millstream.graders.reward import Formula
 from millstream.ledger import policy_events
@@ -22,7 +22,6 @@ from millstream.policy import AnyPolicyEvent, PolicyLedger
 from millstream.ports import Output, Record
 from millstream.rollout import BufferDecision, GradingFinished, RolloutId
 from millstream.settings import BufferSettings, RewardSettings
-from millstream.streams.assembly import CLOSE_OPEN
 from millstream.streams.buffer_book import BufferBook
 from millstream.streams.buffer_state import BufferLedger
 from millstream.streams.dead_letters import Place, dead_letter
@@ -72,6 +71,8 @@ class BufferingStage:
     """
 
     inputs = (GRADES.name, POLICY_EVENTS.name)
+    tick_topic = GRADES.name
+    """Where its ticks go."""
 
     def __init__(
         self,

@@ -102,6 +102,11 @@ class Grouping:
             if group is not None and not group.closed:
                 yield group
 
+    def open(self) -> list[Group]:
+        """Every group that waits, in the order in which their timers are due."""
+        waiting = [group for group in self.groups.values() if not group.closed]
+        return sorted(waiting, key=lambda group: (group.deadline_ms, group.id))
+
     def deadline_ms(self) -> int | None:
         """When the next timer is due."""
         while self._timers:

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from millstream.events import Interface, Tick
+from millstream.events import CLOSE_OPEN, Interface, Tick
 from millstream.grade import abstain, score
 
 
@@ -314,3 +314,12 @@ def test_who_leaves_a_group_waits_there_no_more(desk, fold):
     (old,) = stage.grouping.groups.values()
     fold(stage, [desk.graded("a", 1.0, epoch="correct@2", **facts)])
     assert (old.waiting, list(old.members)) == (1, ["b"])
+
+
+def test_a_closing_tick_fires_every_timer(desk, fold):
+    """``up --close-open``: open groups close with what they have, and nothing waits after it."""
+    stage = desk.stage(reward="feedback")
+    fold(stage, [desk.record(desk.finished("a")), *desk.group("g", [1.0, 0.0], group_size=4)])
+    decisions = fold(stage, [desk.record(Tick(id="t", trajectory_id="t", flags=(CLOSE_OPEN,)))])
+    assert [d.by_timer for d in of(decisions, "GroupClosed")] == [True, True]
+    assert stage.deadline_ms() is None
