@@ -48,4 +48,4 @@ def upcast(body: Body, schema: int) -> Body:
         raise UnknownSchema(f"schema {schema} never existed; the oldest is 0")
     for number in range(schema, SCHEMA):
         body = UPCASTERS[number](body)
-    return body | {"schema": SCHEMA} if schema != SCHEMA else body
+    return body | {"schema": SCHEMA}
