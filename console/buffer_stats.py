@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.console.catalog import rollout_rows
+from millstream.console.decided import rollout_rows
 from millstream.ports import BufferStats, Log
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from millstream.console import catalog
 from millstream.console.audit import audit
+from millstream.console.decided import rollout_rows
 from millstream.evidence import GateRow, from_json
 from millstream.examples.finqa.demo import Demo
 from millstream.examples.finqa.facts import CandidateFact, ControlFact, DemoFacts, GradesFact, HackFact, VersionFact
@@ -50,7 +51,7 @@ def _facts(demo: Demo, folder: Path, seed: int) -> DemoFacts:
     grades = catalog.grades(runtime.log)
     for given in grades:
         tally.add(given.grade)
-    rows = catalog.rollout_rows(runtime.log)
+    rows = rollout_rows(runtime.log)
     return DemoFacts(
         seed=seed,
         versions=_versions(demo, ledger),
@@ -71,7 +72,7 @@ def _facts(demo: Demo, folder: Path, seed: int) -> DemoFacts:
             "trajectories": books.count("trajectories", "sealed"),
             "grades": len(grades),
             "admitted": sum(row.decision != "refused" for row in rows),
-            "refused": sum(row.decision == "refused" and not row.reason.startswith("wrong_lineage") for row in rows),
+            "refused": sum(row.decision == "refused" and row.reason != "wrong_lineage" for row in rows),
             "trained": len({i for t in ledger.trainings.values() for i in t.request.rollout_ids}),
         },
         folder=str(folder),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from millstream.bootstrap import Runtime
 from millstream.console import catalog, report
+from millstream.console.decided import rollout_rows
 from millstream.console.report_data import (
     FunnelStep,
     ReportAudit,
@@ -118,8 +119,8 @@ def _grades(facts: DemoFacts, grades: list[GradeGiven]) -> ReportGrades:
 
 
 def _funnel(runtime: Runtime, facts: DemoFacts) -> tuple[FunnelStep, ...]:
-    rows = [row for row in catalog.rollout_rows(runtime.log) if not row.reason.startswith("wrong_lineage")]
-    refused = Counter(row.reason.split(" ")[0].rstrip(":") for row in rows if row.decision == "refused")
+    rows = [row for row in rollout_rows(runtime.log) if row.reason != "wrong_lineage"]
+    refused = Counter(row.reason for row in rows if row.decision == "refused")
     funnel = facts.funnel
     return (
         FunnelStep(name="events told by the SDK", count=funnel["events"], unit="events"),
@@ -133,7 +134,7 @@ def _funnel(runtime: Runtime, facts: DemoFacts) -> tuple[FunnelStep, ...]:
 def _story(runtime: Runtime, grades: list[GradeGiven], version: int) -> Story | None:
     """A right answer of the champion (or of any version) that needed the calculator, the longest first."""
     rows = [row for row in catalog.trajectories(runtime.log) if row.lineage == LINEAGE]
-    rewards = {row.trajectory_id: row.reward for row in catalog.rollout_rows(runtime.log) if row.namespace == LINEAGE}
+    rewards = {row.trajectory_id: row.reward for row in rollout_rows(runtime.log) if row.namespace == LINEAGE}
     good = [row for row in rows if (rewards.get(row.id) or 0.0) >= LOOP.imitation.threshold]
     chosen = max(good, key=lambda row: (row.policy_version == version, row.events, row.id), default=None)
     if chosen is None or (found := catalog.trajectory(runtime.log, chosen.id)) is None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from millstream.console import catalog
+from millstream.console.decided import rollout_rows
 from millstream.console.tables import gate_table, tally_words
 from millstream.evidence import from_json
 from millstream.examples.finqa.measuring import Measured
@@ -33,8 +34,8 @@ class Teller:
         self.say(f"{name}: assembled {len(rows)} trajectories ({statuses})")
         ids = {row.id for row in rows}
         self._grades(name, [g for g in catalog.grades(self.log) if g.trajectory_id in ids])
-        decided = [r for r in catalog.rollout_rows(self.log) if r.trajectory_id in ids and r.namespace == lineage]
-        refused = Counter(" ".join(r.reason.split()[:1]).rstrip(":") for r in decided if r.decision == "refused")
+        decided = [r for r in rollout_rows(self.log) if r.trajectory_id in ids and r.namespace == lineage]
+        refused = Counter(r.reason for r in decided if r.decision == "refused")
         told = "; ".join(f"{n} {reason}" for reason, n in refused.items()) or "none"
         self.say(f"{name}: buffer took {len(decided) - refused.total()} rollouts, refused {refused.total()} ({told})")
 

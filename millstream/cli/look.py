@@ -79,9 +79,10 @@ def _ids(row: Any) -> set[str]:
 
 def _catalog(function: str) -> Rows:
     def rows(runtime: Any, at: int | None) -> Sequence[Any]:
-        from millstream.console import catalog
+        from millstream.console import catalog, decided
 
-        found: Sequence[Any] = getattr(catalog, function)(runtime.log, at)
+        home = decided if hasattr(decided, function) else catalog
+        found: Sequence[Any] = getattr(home, function)(runtime.log, at)
         return found
 
     return rows
@@ -106,7 +107,7 @@ rollouts = listing(
     "What the buffer decided of each rollout, and why.",
     _catalog("rollout_rows"),
     _catalog("rollout_rows"),
-    ("trajectory_id", "decision", "reason", "reward", "advantage", "group"),
+    ("trajectory_id", "decision", "reason", "detail", "reward", "advantage", "group"),
 )
 trainings = listing(
     "trainings",
