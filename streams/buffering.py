@@ -24,7 +24,7 @@ from millstream.rollout import BufferDecision, GradingFinished, RolloutId
 from millstream.settings import BufferSettings, RewardSettings
 from millstream.streams.buffer_book import BufferBook
 from millstream.streams.buffer_state import BufferLedger
-from millstream.streams.dead_letters import Place, dead_letter
+from millstream.streams.grade_lines import BufferingCounts, read_lines
 from millstream.streams.graded_runs import GradedRun, NamedGraders, is_feedback
 from millstream.streams.group_decision import GroupDecider
 from millstream.streams.grouping import Grouping, GroupingState
@@ -39,21 +39,7 @@ FORGET_S = 7 * 86_400.0
 NEVER_MS = 1 << 62
 """Later than any deadline."""
 
-_LINES = msgspec.json.Decoder(GradeGiven | GradingFinished | Tick)
 _encode = msgspec.json.Encoder().encode
-
-
-class BufferingCounts(Struct, kw_only=True):
-    """What came in. grades + finished + ticks + undecodable + empty = lines and empty records read."""
-
-    grades: int = 0
-    repeated: int = 0
-    unnamed: int = 0
-    finished: int = 0
-    stale: int = 0
-    ticks: int = 0
-    undecodable: int = 0
-    empty: int = 0
 
 
 class _Snapshot(Struct, kw_only=True):
@@ -104,7 +90,7 @@ class BufferingStage:
         if record.value is None:
             self.counts.empty += 1
         elif record.topic == GRADES.name:
-            for item in self._decode(record, record.value):
+            for item in read_lines(self.name, record, record.value, self.counts):
                 outputs += [item] if isinstance(item, Output) else map(self._output, self._take(item))
         else:
             outputs += map(self._output, self._policy(record))
@@ -137,21 +123,6 @@ class BufferingStage:
         trainings = msgspec.msgpack.decode(kept.trainings, type=Trainings)
         self.leasing.trainings = trainings
         self.book.load(kept.ledger, kept.signatures, [w.rollout_ids for w in trainings.wanted.values()])
-
-    def _decode(self, record: Record, value: bytes) -> Iterator[GradeGiven | GradingFinished | Tick | Output]:
-        try:
-            yield from _LINES.decode_lines(value)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            yield from self._decode_each(record, value)
-
-    def _decode_each(self, record: Record, value: bytes) -> Iterator[GradeGiven | GradingFinished | Tick | Output]:
-        for index, line in enumerate(line for line in value.split(b"\n") if line.strip()):
-            try:
-                yield _LINES.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                self.counts.undecodable += 1
-                place = Place(record.offset, index)
-                yield dead_letter(self.name, record, place, line, reason="undecodable", detail=str(error))
 
     def _take(self, item: GradeGiven | GradingFinished | Tick) -> Iterable[list[BufferDecision]]:
         if isinstance(item, GradeGiven):

@@ -57,11 +57,12 @@ class NamedGraders:
         self.outside = tuple(sorted(name for name in formula.names if is_feedback(name)))
 
 
-class GradedRun(Struct, kw_only=True):
+class GradedRun(Struct, kw_only=True, array_like=True):
     """One trajectory: its grades by revision, what `GradingFinished` said, and its reward.
 
-    ``waiting``: a named feedback has not come, so the reward may still become known. ``epochs``:
-    ``grader=epoch`` of the named graders that ran; feedback has none that could differ.
+    ``waiting``: a named feedback has not come, so the reward may still become known. ``grade_ids``: the
+    grades that the reward rests on; ``epochs``: ``grader=epoch`` of the named graders that ran (feedback
+    has none that could differ).
     """
 
     trajectory_id: TrajectoryId
@@ -77,7 +78,7 @@ class GradedRun(Struct, kw_only=True):
     reward: float | None = None
     why: str = "not graded"
     waiting: bool = False
-    counted: list[KeptGrade] = field(default_factory=list)
+    grade_ids: tuple[str, ...] = ()
     epochs: tuple[str, ...] = ()
 
     def add(self, given: GradeGiven) -> bool:
@@ -109,24 +110,20 @@ class GradedRun(Struct, kw_only=True):
         """Compute the reward; True when it, or what it rests on, is another than before."""
         mine = self.grades.get(str(self.revision), {})
         grades: dict[str, Grade] = {}
-        counted: list[KeptGrade] = []
+        counted: list[str] = []
         epochs: list[str] = []
         for name in named.run:
             if (found := effective(mine.get(name, ()))) is not None:
                 grades[name] = found.grade
-                counted.append(found)
+                counted.append(found.id)
                 epochs.append(f"{name}={found.epoch}")
         for name in named.outside:
             if (found := newest(self.feedback.get(name, ()))) is not None:
                 grades[name] = found.grade
-                counted.append(found)
+                counted.append(found.id)
         value, why = named.formula.reward(grades)
         self.waiting = value is None and any(not isinstance(grades.get(name), Scored) for name in named.outside)
-        changed = value != self.reward or (value is not None and counted != self.counted)
-        self.reward, self.why, self.counted, self.epochs = value, why, counted, tuple(epochs)
+        rests = tuple(counted)
+        changed = value != self.reward or (value is not None and rests != self.grade_ids)
+        self.reward, self.why, self.grade_ids, self.epochs = value, why, rests, tuple(epochs)
         return changed
-
-    @property
-    def grade_ids(self) -> tuple[str, ...]:
-        """The grades that the reward rests on."""
-        return tuple([kept.id for kept in self.counted])

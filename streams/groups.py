@@ -48,7 +48,7 @@ def priority_of(advantage: float, admitted_ms: int, tau_s: float) -> float:
     return math.log(abs(advantage) + EPSILON) + admitted_ms / 1000 / tau_s
 
 
-class Group(Struct, kw_only=True):
+class Group(Struct, kw_only=True, array_like=True):
     """A group as the stage holds it. ``turn`` counts its decisions, ``decision`` is the id of the last, from
     which the ids of all that follows from it are made; ``stale`` marks one to be decided
     again when nothing holds its rollouts any more.
