@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.bootstrap.parts import require
 from millstream.bootstrap.plans import Plan
 from millstream.bootstrap.policies import interface_of, workers
 from millstream.errors import Unavailable
@@ -144,6 +145,8 @@ def build(runtime: Runtime) -> Pipeline:
     """The pipeline of a runtime; takes the lock of its data directory."""
     from millstream.adapters.lock import RunnerLock
 
+    if any(plan.base is not None for plan in runtime.plans):
+        require("training ([policy] base)", "train", "mlflow")
     lock = RunnerLock(runtime.loaded.data / "runner.lock").acquire()
     runtime.on_close(lock.release)
     log, store, settings = runtime.log, runtime.store, runtime.loaded.settings

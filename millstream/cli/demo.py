@@ -22,6 +22,9 @@ def demo(seed: int, folder: Path | None, as_json: bool) -> None:
 
     It needs no service and no GPU. Everything it makes lies in one folder, with an HTML report.
     """
+    from millstream.bootstrap.parts import require
+
+    require("the demo", "embedded", "train", "mlflow")
     from millstream.examples.finqa.main import run
 
     chosen = folder or Path(FOLDER) / datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
