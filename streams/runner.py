@@ -39,7 +39,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
 class Limits(Struct, frozen=True, kw_only=True):
     """When a group is committed, and after how much input a snapshot is taken (bytes, seconds)."""
 
-    commit_bytes: int = 256 << 10
+    commit_bytes: int = 1 << 20
     commit_s: float = 0.05
     output_bytes: int = 4 << 20
     snapshot_bytes: int = 64 << 20

@@ -1,6 +1,6 @@
 """MinHash signatures of texts, so that near-duplicates are found without comparing texts.
 
-One-permutation hashing: each shingle of 5 characters is hashed once; 7 bits choose one of 128 places, the
+One-permutation hashing: each shingle of 5 bytes is hashed once (see `shingles`); 7 bits choose one of 128 places, the
 smallest hash of a place stays in it. Empty places borrow from a full one, each by a fixed walk of
 its own ("optimal densification", Shrivastava 2017), so that two texts of Jaccard similarity J agree in a
 place with probability J. One hash a shingle instead of 128 makes it cheap enough for every trajectory.
@@ -12,12 +12,10 @@ from __future__ import annotations
 from typing import Final
 from zlib import crc32
 
-PLACES: Final = 128
-SHINGLE: Final = 5
+from millstream.streams.shingles import EMPTY, PLACES, minima
+
 MAX_BYTES: Final = 16_384
 """Of a longer text the first and the last half of this are signed."""
-
-_EMPTY: Final = 1 << 32
 
 
 def signature(text: str) -> tuple[int, ...]:
@@ -27,13 +25,8 @@ def signature(text: str) -> tuple[int, ...]:
         data = data[: MAX_BYTES // 2] + data[-MAX_BYTES // 2 :]
     if not data:
         return ()
-    count = max(1, len(data) - SHINGLE + 1)
-    least = [_EMPTY] * PLACES
-    for value in {crc32(data[i : i + SHINGLE]) for i in range(count)}:
-        place = value >> 25
-        if value < least[place]:  # noqa: PLR1730 — min() takes twice as long
-            least[place] = value
-    full = [value if value != _EMPTY else _borrowed(least, place) for place, value in enumerate(least)]
+    least = minima()(data)
+    full = [value if value != EMPTY else _borrowed(least, place) for place, value in enumerate(least)]
     return tuple([value & 0xFFFF for value in full])
 
 
@@ -47,7 +40,7 @@ def similarity(left: tuple[int, ...], right: tuple[int, ...]) -> float:
 def _borrowed(least: list[int], place: int) -> int:
     """The value of the first full place on an empty place's walk through all of them."""
     step = _STEPS[place]
-    while least[place] == _EMPTY:
+    while least[place] == EMPTY:
         place = (place + step) & 127
     return least[place]
 

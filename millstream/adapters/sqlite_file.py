@@ -42,6 +42,7 @@ class SqliteFile:
 
     def __init__(self, path: Path, *, busy_s: float = 10.0, max_pages: int = 0, form: Format = CURRENT) -> None:
         self.path = path
+        self._name = str(path)
         self.busy_s = busy_s
         self.max_pages = max_pages
         self.form = form
@@ -58,20 +59,27 @@ class SqliteFile:
         self.connection()
 
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection, opened when it is new or the file was replaced."""
-        key = (os.getpid(), threading.get_ident())
-        held = self._connections.get(key)
+        """This thread's connection, opened when it is new."""
+        held = self._connections.get((os.getpid(), threading.get_ident()))
+        return held[0] if held else self._connect()
+
+    def _current(self) -> sqlite3.Connection:
+        """This thread's connection; another one when the file was replaced under it."""
+        held = self._connections.get((os.getpid(), threading.get_ident()))
         if held and held[1] == self._identity():
             return held[0]
+        return self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
         self.drop()
         with self.errors():
             opened = self._open()
-        self._connections[key] = (opened, self._identity())
+        self._connections[os.getpid(), threading.get_ident()] = (opened, self._identity())
         return opened
 
     def _identity(self) -> tuple[int, int]:
         try:
-            stat = os.stat(self.path)  # noqa: PTH116 — once a transaction: Path.stat is slower
+            stat = os.stat(self._name)  # noqa: PTH116 — once a transaction: Path.stat is slower
         except OSError:
             return (0, 0)
         return stat.st_dev, stat.st_ino
@@ -121,7 +129,7 @@ class SqliteFile:
     def write(self) -> Iterator[sqlite3.Connection]:
         """One durable transaction, all or nothing. Raises `Unavailable` with the mend."""
         with self._writing:
-            connection = self.connection()
+            connection = self._current()
             with self.errors(), _transaction(connection, "IMMEDIATE"):
                 yield connection
         with self._news:
@@ -137,6 +145,7 @@ class SqliteFile:
         if connection.in_transaction:
             yield connection
         else:
+            connection = self._current()
             with self.errors(), _transaction(connection, "DEFERRED"):
                 yield connection
 

@@ -80,10 +80,13 @@ class SqliteStore:
                 raise PositionLost(f"{self.file.path}: topic {topic!r} was made again under stage {held.stage!r}")
 
     def _append(self, connection: sqlite3.Connection, outputs: Iterable[Output]) -> None:
+        counts: dict[str, int] = {}
         places: dict[tuple[str, int], list[Message]] = defaultdict(list)
         for out in outputs:
-            count = self.log.partitions(out.topic)
-            places[out.topic, partition_of(out.key, count)].append(Message(out.key, out.value, out.headers))
+            if out.topic not in counts:
+                counts[out.topic] = self.log.partitions(out.topic)
+            place = out.topic, partition_of(out.key, counts[out.topic])
+            places[place].append(Message(out.key, out.value, out.headers))
         if places:
             now_ms = chunks.log_ms(connection, self.log.clock.now_ms())
             for (topic, partition), messages in places.items():
