@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -96,17 +96,23 @@ class Job:
         if self._thread is not None:
             self._thread.join()
 
-    def start(self, sources: Sources, buffer: Buffer, versions: Mapping[int, Version], admitted: Admitted) -> None:
-        """Begin; `versions` are the lineage's, as the ledger has them."""
-        known = dict(versions)
-        self._thread = threading.Thread(
-            target=self._run, args=(sources, buffer, known, admitted), name=f"train-{self.training_id[:8]}", daemon=True
-        )
+    def start(
+        self,
+        sources: Sources,
+        buffer: Buffer,
+        versions: Mapping[int, Version],
+        leased: Sequence[RolloutId],
+        admitted: Admitted,
+    ) -> None:
+        """Begin on the leased rollouts, in their order; `versions` are the lineage's, as the ledger has them."""
+        work = _Work(self, sources, dict(versions), admitted)
+        name = f"train-{self.training_id[:8]}"
+        self._thread = threading.Thread(target=self._run, args=(work, buffer, leased), name=name, daemon=True)
         self._thread.start()
 
-    def _run(self, sources: Sources, buffer: Buffer, versions: Mapping[int, Version], admitted: Admitted) -> None:
+    def _run(self, work: _Work, buffer: Buffer, leased: Sequence[RolloutId]) -> None:
         try:
-            self._outcome = self._attempted(sources, buffer, versions, admitted)
+            self._outcome = self._attempted(work, buffer, leased)
         except _Abandoned:
             self._outcome = Failure("the claim was lost")
         except (MillstreamError, OSError, msgspec.ValidationError) as error:
@@ -115,17 +121,15 @@ class Job:
             _LOG.exception("training %s", self.training_id)
             self._outcome = Failure(f"internal error: {type(error).__name__}: {error}")
 
-    def _attempted(
-        self, sources: Sources, buffer: Buffer, versions: Mapping[int, Version], admitted: Admitted
-    ) -> Made | Failure:
+    def _attempted(self, work: _Work, buffer: Buffer, leased: Sequence[RolloutId]) -> Made | Failure:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return _Work(self, sources, versions).do(buffer.read(self.request.rollout_ids), admitted)
+                return work.do(buffer.read(leased))
             except Unavailable as error:
                 if attempt == _ATTEMPTS:
                     raise
                 _LOG.warning("training %s, attempt %d: %s", self.training_id, attempt, error)
-                if self._abandoned.wait(sources.retry_s):
+                if self._abandoned.wait(work.sources.retry_s):
                     break
         raise _Abandoned
 
@@ -136,17 +140,18 @@ class Job:
 
 
 class _Work:
-    def __init__(self, job: Job, sources: Sources, versions: Mapping[int, Version]) -> None:
+    def __init__(self, job: Job, sources: Sources, versions: Mapping[int, Version], admitted: Admitted) -> None:
         self.job = job
         self.request = job.request
         self.tracker = sources.tracker
         self.sources = sources
         self.versions = versions
+        self.admitted = admitted
 
-    def do(self, rollouts: list[Rollout], admitted: Admitted) -> Made | Failure:
+    def do(self, rollouts: list[Rollout]) -> Made | Failure:
         champion = self._folder(self.request.parent)
         start = champion if self.request.start_from is None else self._folder(self.request.start_from)
-        manifest = self._manifest(rollouts, admitted, start, champion)
+        manifest = self._manifest(rollouts, start, champion)
         run_id = self._open(manifest)
         try:
             result = self._trained(start, champion)
@@ -169,7 +174,7 @@ class _Work:
             raise MillstreamError(f"the files of version {version} in {folder} are not those that were registered")
         return folder
 
-    def _manifest(self, rollouts: list[Rollout], admitted: Admitted, start: Path, champion: Path) -> Manifest:
+    def _manifest(self, rollouts: list[Rollout], start: Path, champion: Path) -> Manifest:
         origin = Origin(
             base=content_hash(start),
             champion=content_hash(champion),
@@ -179,7 +184,7 @@ class _Work:
             settings=training_settings(self.job.settings, self.request.settings),
         )
         payload = write_payload(self.job.folder, rollouts)
-        manifest = make_manifest(self.request, rollouts, admitted, origin, payload)
+        manifest = make_manifest(self.request, rollouts, self.admitted, origin, payload)
         write_manifest(self.job.folder, manifest)
         return manifest
 

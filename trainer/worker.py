@@ -41,6 +41,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     name: str = "train"
     lease_timeout_s: float = 600.0
     call_timeout_s: float | None = None
+    retry_s: float = 1.0
 
 
 class TrainWorker:
@@ -60,7 +61,7 @@ class TrainWorker:
         self.buffers = buffers
         self.lineages = lineages
         self.settings = settings
-        self.sources = Sources(tracker=tracker, caller=caller, call_timeout_s=settings.call_timeout_s)
+        self.sources = Sources(tracker, caller, settings.call_timeout_s, settings.retry_s)
         timeout_s = max((trainer.claim_timeout_s for trainer in lineages.values()), default=60.0)
         self.reader = LedgerReader(log, claim_timeout_ms=round(timeout_s * 1000))
         self.job: Job | None = None
@@ -137,9 +138,10 @@ class TrainWorker:
             return self._give_up(job, f"no buffer for namespace {job.request.namespace!r}")
         lease = buffer.lease(job.training_id)
         if lease is not None and lease.token == job.token:
+            if not lease.rollout_ids:
+                return self._give_up(job, "none of the requested rollouts may be used any more")
             versions = self.reader.ledger.lineage(job.request.lineage).versions
-            admitted = admissions(self.log, job.request.rollout_ids)
-            job.start(self.sources, buffer, versions, admitted)
+            job.start(self.sources, buffer, versions, lease.rollout_ids, admissions(self.log, lease.rollout_ids))
             return True
         if self.log.now_ms() - job.since_ms > self.settings.lease_timeout_s * 1000:
             return self._give_up(job, f"the buffer gave no lease within {self.settings.lease_timeout_s:g} s")

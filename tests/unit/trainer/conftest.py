@@ -124,9 +124,15 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session", params=["llama", "qwen"])
+@pytest.fixture(scope="session")
+def example(root: Path) -> Path:
+    """The base policy of the example, as it ships."""
+    return root / "examples" / "finqa" / "base"
+
+
+@pytest.fixture(scope="session", params=["llama", "qwen", "example"])
 def base(request: pytest.FixtureRequest) -> Path:
-    """Each of the random-weight policies."""
+    """Each of the random-weight policies, and the one that ships."""
     folder: Path = request.getfixturevalue(request.param)
     return folder
 

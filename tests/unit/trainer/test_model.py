@@ -28,7 +28,7 @@ BATCH = [
 ]
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen"])
+@pytest.fixture(scope="module", params=["llama", "qwen", "example"])
 def policy(request: pytest.FixtureRequest) -> Policy:
     return load_policy(request.getfixturevalue(request.param))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from millstream.events import Interface, Truncated
 from millstream.trainer.tokens import (
@@ -18,6 +20,7 @@ from millstream.trainer.tokens import (
 )
 
 LIMITS = TokenLimits()
+IDS = st.integers(1, 9)
 RATIOS = TokenLimits(ratios=True)
 
 
@@ -127,6 +130,25 @@ def test_what_cannot_be_trained_is_dropped_and_counted(story: Any) -> None:
     counts = counted(tokenise_logged(rollouts, LIMITS))
     assert counts.dropped == {"no_response": 1, "no_logged_tokens": 1, "no_trained_tokens": 2, "too_long": 1}
     assert (counts.rollouts, counts.sequences, counts.trained_tokens) == (6, 1, 1)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.lists(IDS, max_size=4), st.lists(IDS, max_size=4), st.booleans()), min_size=1, max_size=6))
+def test_each_sampled_token_is_trained_once_and_no_other(
+    story: Any, turns: list[tuple[list[int], list[int], bool]]
+) -> None:
+    """Whatever the turns, and whether or not a prompt goes on from the last call: trained are the outputs, in order."""
+    told, history, outputs = story(), [0], []
+    for seen, sampled, goes_on in turns:
+        prompt = (history if goes_on else [7, *history]) + seen
+        told = told.samples(prompt, sampled)
+        outputs += sampled
+        history = prompt + sampled
+    found = sequences(told.rollout())
+    trained = [token for s in found for token, mine in zip(s.ids, s.mask, strict=True) if mine]
+    assert trained == outputs
+    assert sum(s.weight for s in found) == pytest.approx(1.0)
+    assert all(len(s.ids) == len(s.mask) == len(s.logprobs or ()) for s in found)
 
 
 def test_the_order_is_that_of_ids(story: Any) -> None:
