@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from millstream import ledger as ledgers
 from millstream.grade import GradeGiven
+from millstream.ledger import read_all
 from millstream.policy import AnyPolicyEvent, PolicyLedger
 from millstream.ports import Log, Record
 from millstream.rollout import BufferDecision, GradingFinished
@@ -19,7 +21,6 @@ from millstream.trajectory import SealReason, Status, Trajectory
 
 _GRADE_EVENT = msgspec.json.Decoder(GradeGiven | GradingFinished)
 _DECISION = msgspec.json.Decoder(BufferDecision)
-_POLICY = msgspec.json.Decoder(AnyPolicyEvent)
 _TRAJECTORY = msgspec.json.Decoder(Trajectory)
 
 
@@ -70,14 +71,10 @@ class TrajectoryRow(Struct, frozen=True, kw_only=True):
 def records(log: Log, topic: str, as_of_ms: int | None = None) -> Iterator[Record]:
     """Every record of a topic, partition by partition, up to a log time."""
     for partition in range(log.partitions(topic)):
-        offset, end = log.bounds(topic, partition)
-        while offset < end:
-            batch = log.read(topic, partition, offset)
-            for record in batch:
-                if record.offset >= end or (as_of_ms is not None and record.log_ms > as_of_ms):
-                    break
-                yield record
-            offset = batch[-1].offset + 1 if batch else end
+        for record in read_all(log, topic, partition):
+            if as_of_ms is not None and record.log_ms > as_of_ms:
+                break
+            yield record
 
 
 def lines(record: Record) -> Iterator[bytes]:
@@ -160,8 +157,7 @@ def decisions(log: Log, as_of_ms: int | None = None) -> Iterator[BufferDecision]
 def policy_events(log: Log, as_of_ms: int | None = None) -> Iterator[AnyPolicyEvent]:
     """All of ``policy-events`` in order, each stamped with the log time of its record."""
     for record in records(log, POLICY_EVENTS.name, as_of_ms):
-        for line in lines(record):
-            yield msgspec.structs.replace(_POLICY.decode(line), log_ms=record.log_ms)
+        yield from (event for event in ledgers.policy_events(record) if event is not None)
 
 
 def ledger(log: Log, as_of_ms: int | None = None) -> PolicyLedger:
