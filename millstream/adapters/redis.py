@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from millstream.adapters.redis_operations import StoredLease, operations
-from millstream.adapters.redis_scripts import APPLY, PARTS, UNREADABLE
+from millstream.adapters.redis_scripts import APPLY, DUMP, PARTS, STATS
 from millstream.errors import MissingExtra, SettingsError, Unavailable
 from millstream.ports import BufferStats, Lease
 from millstream.rollout import BufferDecision, Rollout, RolloutId
@@ -36,6 +36,10 @@ _lease = msgspec.json.Decoder(StoredLease)
 
 def _fields(key: str, names: Sequence[str]) -> Callable[[Any], list[bytes | None]]:
     return lambda client: client.hmget(key, names)
+
+
+def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _library() -> Any:
@@ -77,8 +81,7 @@ class RedisBuffer:
         packed = {key: zlib.compress(value, COMPRESSION) for key, value in payloads.items()}
         steps, carried = operations(offset, decisions, packed)
         arguments = [offset, FORMAT, self._seen, msgspec.json.encode(steps), *carried]
-        told: Any = self._call(lambda client: client.eval(APPLY, len(self._keys), *self._keys, *arguments))
-        applied = int(told)
+        applied = int(self._script(APPLY, *arguments))
         if applied < self._seen:
             before, self._seen = self._seen, applied
             raise Unavailable(
@@ -120,35 +123,22 @@ class RedisBuffer:
         """Counts. ``bytes`` are uncompressed, as the byte budget counts them; ``unreadable``: rollouts
         whose payload is gone.
         """
-        key = self._key
-        rollouts, groups, meta, leases, uses = self._together(
-            lambda pipe: (
-                pipe.hlen(key["rollouts"]),
-                pipe.hlen(key["groups"]),
-                pipe.hgetall(key["meta"]),
-                pipe.hvals(key["leases"]),
-                pipe.hvals(key["uses"]),
-            )
-        )
-        unreadable = self._call(lambda client: client.eval(UNREADABLE, len(self._keys), *self._keys))
+        rollouts, groups, applied, size, unreadable, leases, uses = self._script(STATS)
         return BufferStats(
             rollouts=rollouts,
             groups=groups,
-            bytes=int(meta.get(b"bytes", 0)),
+            bytes=size,
             leased=len({i for lease in leases for i in _lease.decode(lease).rollout_ids}),
             consumed=sum(any(held for _, held in msgspec.json.decode(use).values()) for use in uses),
-            applied=int(meta.get(b"applied", 0)),
-            unreadable=int(unreadable),
+            applied=applied,
+            unreadable=unreadable,
         )
 
     def dump(self) -> dict[str, Any]:
         """The projection without payloads, canonical; equal to `BufferLedger.dump` of the same records."""
-        parts = ("rollouts", "groups", "leases", "uses")
-        applied, *tables = self._together(
-            lambda pipe: (pipe.hget(self._key["meta"], "applied"), *(pipe.hgetall(self._key[p]) for p in parts))
-        )
-        plain = [{k.decode(): msgspec.json.decode(table[k]) for k in sorted(table)} for table in tables]
-        return {"applied": int(applied or 0), **dict(zip(parts, plain, strict=True))}
+        applied, *tables = self._script(DUMP)
+        plain = [{name.decode(): msgspec.json.decode(told) for name, told in sorted(_pairs(table))} for table in tables]
+        return {"applied": int(applied), **dict(zip(("rollouts", "groups", "leases", "uses"), plain, strict=True))}
 
     def clear(self) -> None:
         """Drop the projection of this namespace."""
@@ -161,14 +151,8 @@ class RedisBuffer:
             self._client.close()
             self._client = None
 
-    def _together(self, ask: Callable[[Any], object]) -> list[Any]:
-        def run(client: Redis) -> list[Any]:
-            with client.pipeline(transaction=True) as pipe:
-                ask(pipe)
-                answers: list[Any] = pipe.execute()
-                return answers
-
-        return self._call(run)
+    def _script(self, script: str, *arguments: Any) -> Any:
+        return self._call(lambda client: client.eval(script, len(self._keys), *self._keys, *arguments))
 
     def _call(self, ask: Callable[[Any], T]) -> T:
         """Ask the server; once more after a lost connection when we can have it started again."""

@@ -81,11 +81,20 @@ return offset + 1
 """ARGV: offset, format, what was last seen applied, operations as JSON, payloads. Returns what is
 applied now; less than what was seen means that the server lost data (nothing was done)."""
 
-UNREADABLE: Final = """
+STATS: Final = """
 local gone = 0
 for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do
   if redis.call('HEXISTS', KEYS[3], id) == 0 then gone = gone + 1 end
 end
-return gone
+local told = redis.call('HMGET', KEYS[1], 'applied', 'bytes')
+return {redis.call('HLEN', KEYS[2]), redis.call('HLEN', KEYS[4]), tonumber(told[1] or '0'), tonumber(told[2] or '0'),
+  gone, redis.call('HVALS', KEYS[5]), redis.call('HVALS', KEYS[6])}
 """
-"""How many rollouts have lost their payload."""
+"""Rollouts, groups, applied, bytes, rollouts without their payload, leases and uses. A script and no
+transaction: a server that is out of memory refuses to begin one, even to read."""
+
+DUMP: Final = """
+return {redis.call('HGET', KEYS[1], 'applied') or '0', redis.call('HGETALL', KEYS[2]),
+  redis.call('HGETALL', KEYS[4]), redis.call('HGETALL', KEYS[5]), redis.call('HGETALL', KEYS[6])}
+"""
+"""What is applied, and the tables without payloads, each as a flat list of names and values."""

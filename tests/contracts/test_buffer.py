@@ -77,9 +77,11 @@ class TcpServer:
         self.restart()
 
     def restart(self):
-        command = [self.binary, "--port", str(self.port), "--bind", "127.0.0.1", "--appendonly", "yes", "--save", ""]
+        command = [self.binary, "--port", str(self.port), "--bind", "127.0.0.1", "--appendonly", "yes"]
         self.process = subprocess.Popen(
-            [*command, "--dir", str(self.folder)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*command, "--appendfsync", "always", "--save", "", "--dir", str(self.folder)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         with redis.Redis(port=self.port, socket_timeout=1) as client:
             _until(lambda: _pongs(client))
