@@ -42,7 +42,8 @@ def rollout_rows(log: Log, as_of_ms: int | None = None) -> list[RolloutRow]:
     for decision in decisions(log, as_of_ms):
         if isinstance(decision, RolloutAdmitted | RolloutRefused):
             key: tuple[str, str] = (decision.namespace, decision.trajectory_id)
-            rows[key] = _decided(decision)
+            if key not in rows or rows[key].revision <= decision.trajectory_revision:
+                rows[key] = _decided(decision)
             if isinstance(decision, RolloutAdmitted):
                 places[decision.rollout_id] = key
         elif not isinstance(decision, GroupClosed):

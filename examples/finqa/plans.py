@@ -30,6 +30,8 @@ LINEAGE, HACK = "finqa", "finqa-hack"
 GRADERS = ("correct", "efficiency", "format", "groundedness")
 FORMULA = "0.8*correct + 0.1*efficiency*correct + 0.05*format + 0.05*steady"
 HACK_FORMULA = "groundedness"
+NEAR_DUPLICATE = 0.95
+"""Runs here are a few short calls, alike but for names and years: only near copies are duplicates."""
 SPARE_GROUPS = 2
 """A round has this many groups more than a training asks for: a few may be refused."""
 
@@ -75,7 +77,7 @@ def plans(seed: int) -> tuple[Plan, Plan]:
         lineage=LINEAGE,
         base=BASE,
         reward=RewardSettings(formula=FORMULA),
-        buffer=BufferSettings(namespace=LINEAGE),
+        buffer=BufferSettings(namespace=LINEAGE, near_duplicate=NEAR_DUPLICATE),
         trigger=TriggerSettings(min_groups=LOOP.practice.tasks - SPARE_GROUPS, min_informative=8),
         trainer=trainer,
         gate=gate,
@@ -84,7 +86,7 @@ def plans(seed: int) -> tuple[Plan, Plan]:
         learner,
         lineage=HACK,
         reward=RewardSettings(formula=HACK_FORMULA),
-        buffer=BufferSettings(namespace=HACK),
+        buffer=replace(learner.buffer, namespace=HACK),
         gate=replace(gate, guardrails_decide=False),
         trigger=replace(learner.trigger, chain=True),
         first_gated=1 + LOOP.hack_rounds,

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import structs
+
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.plans import Plan
 from millstream.bootstrap.policies import interface_of, workers
@@ -183,10 +185,12 @@ def _buffering(runtime: Runtime, plan: Plan) -> BufferingStage:
 
 
 def _trigger(runtime: Runtime, plan: Plan) -> Trigger:
+    gated = plan.gate.enabled and bool(plan.gate.evaluation)
     return Trigger(
-        plan.trigger,
+        plan.trigger if gated else structs.replace(plan.trigger, wait_for_gate=False),
         plan.trainer,
         lineage=plan.lineage,
         namespace=plan.namespace,
+        max_uses=plan.buffer.max_uses,
         name=f"trigger{_suffix(runtime, plan)}",
     )

@@ -134,7 +134,15 @@ def request_training(runtime: Runtime, lineage: str, algorithm: str) -> Training
     from millstream.streams.trigger import request_by_hand
 
     plan = runtime.plan(lineage)
-    request = request_by_hand(runtime.log, plan.trigger, plan.trainer, plan.lineage, plan.namespace, algorithm)
+    request = request_by_hand(
+        runtime.log,
+        plan.trigger,
+        plan.trainer,
+        plan.lineage,
+        plan.namespace,
+        algorithm,
+        max_uses=plan.buffer.max_uses,
+    )
     append_policy_events(runtime.log, [request])
     return request
 
