@@ -45,6 +45,7 @@ class Demo:
     def __init__(self, folder: Path, seed: int, say: Say) -> None:
         self.seed = seed
         self.runtime = Runtime(demo_settings(folder), plans(seed), work.MODULE)
+        self.say = say
         self.teller = Teller(self.runtime.log, say)
         self.measured: dict[str, Future[Measured]] = {}
         self.control: Future[Measured] | None = None
@@ -60,6 +61,7 @@ class Demo:
 
     def run(self) -> None:
         """Everything, to the end. Raises what any part of it raised."""
+        self.say("starting two worker processes (torch) and MLflow")
         self.runtime.children.warm()
         warm = [self._side.submit(self.runtime.children.call, "warm", b"") for _ in range(2)]
         ready = self._side.submit(self.runtime.tracker.warm, LINEAGE, HACK)
@@ -91,6 +93,7 @@ class Demo:
             pipeline.end()
 
     def _branches(self, pipeline: Pipeline) -> None:
+        self.say("the base is version 1 and champion; the report set is measured beside the loop")
         self._measure(self._champion(LINEAGE), "base")
         hack = self._side.submit(self._hack, pipeline, self._practice(HACK))
         self._learn(pipeline, self._practice(LINEAGE))

@@ -31,8 +31,6 @@ EVALUATION = "millstream.examples.finqa.evaluation:evaluate"
 """What ``[gate] evaluation`` says for the example."""
 PROXIES = {"finqa-hack": "groundedness"}
 """Lineages whose reward is one grader that is not gold: it is measured beside gold."""
-TOKEN_COST = 1e-6
-"""Cost of a sampled token: any unit does, since only ratios are compared."""
 
 _decode = msgspec.json.Decoder(Trajectory).decode
 
@@ -74,7 +72,7 @@ def trajectories(runs: Iterable[PlayedRun], lineage: str, version: int, temperat
 
 
 def outcome(t: Trajectory, gold: Grader, form: Grader, proxy: Grader | None) -> TaskOutcome:
-    """What the gate needs of one run."""
+    """What the gate needs of one run; its cost is counted in sampled tokens."""
     errors, calls = tool_errors(t)
     return TaskOutcome(
         task_id=t.task.id,
@@ -89,7 +87,7 @@ def outcome(t: Trajectory, gold: Grader, form: Grader, proxy: Grader | None) -> 
         useful_calls=sum(use.useful for use in uses_of(t)),
         steps=len(t.steps),
         depth=reasoning_depth(t),
-        cost=TOKEN_COST * sum(len(r.token_ids or ()) for r in t.responses),
+        cost=float(sum(len(r.token_ids or ()) for r in t.responses)),
     )
 
 

@@ -27,7 +27,7 @@ class Teller:
 
     def round(self, number: int, lineage: str, version: Version, runs: int) -> None:
         """A round was played and worked off: its runs, grades, and what the buffer did."""
-        name = f"{lineage} round {number}"
+        name = f"round {number}"
         self.say(f"{name}: version {version.version} played {runs} runs, told by the SDK event by event")
         rows = [r for r in catalog.trajectories(self.log) if r.lineage == lineage and self._new(r.id)]
         statuses = ", ".join(f"{n} {status}" for status, n in Counter(row.status for row in rows).items())
