@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.deploy.gate import Judgement
     from millstream.grade import Grade
     from millstream.graders.running import GraderSet
-    from millstream.policy import TrainingRequested
+    from millstream.policy import TrainingRequested, Version
     from millstream.ports import Log, Store
     from millstream.trajectory import Trajectory
 
@@ -218,29 +218,26 @@ class Runtime:
 
         return rebuild(self, lineage or self.plans[0].lineage, version)
 
-    def promote(self, lineage: str, version: int, reason: str) -> str:
-        """Make a version the champion; what was done, in words."""
+    def promote(self, lineage: str, version: int, reason: str) -> tuple[str, Version]:
+        """Make a version the champion; the lineage and what the version is now."""
         from millstream.deploy.promotion import promote
 
         name = lineage or self.plans[0].lineage
-        promote(self.log, name, version, reason)
-        return f"version {version} of {name} is the champion now"
+        return name, promote(self.log, name, version, reason)
 
-    def rollback(self, lineage: str, version: int | None, reason: str) -> str:
-        """Serve an earlier version again; what was done, in words."""
+    def rollback(self, lineage: str, version: int | None, reason: str) -> tuple[str, Version]:
+        """Serve an earlier version again; the lineage and what the version is now."""
         from millstream.deploy.promotion import rollback
 
         name = lineage or self.plans[0].lineage
-        found = rollback(self.log, name, reason, version)
-        return f"version {found.version} of {name} is the champion again"
+        return name, rollback(self.log, name, reason, version)
 
-    def retire(self, lineage: str, version: int, reason: str) -> str:
-        """Retire a version; what was done, in words."""
+    def retire(self, lineage: str, version: int, reason: str) -> tuple[str, Version]:
+        """Retire a version; the lineage and what the version is now."""
         from millstream.deploy.promotion import retire
 
         name = lineage or self.plans[0].lineage
-        retire(self.log, name, version, reason)
-        return f"version {version} of {name} is retired"
+        return name, retire(self.log, name, version, reason)
 
 
 def client() -> Client:

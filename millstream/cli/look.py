@@ -15,7 +15,7 @@ as_of_option = click.option("--as-of", "as_of", metavar="TIME", help="As the log
 Rows = Callable[[Any, int | None], Sequence[Any]]
 
 
-def as_of_ms(text: str | None) -> int | None:
+def as_of_ms(text: str | None, option: str = "--as-of") -> int | None:
     """Milliseconds of an ISO time (local where no zone is given), or None."""
     from datetime import datetime
 
@@ -25,11 +25,11 @@ def as_of_ms(text: str | None) -> int | None:
         return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
     except ValueError:
         raise SettingsError(
-            f"--as-of {text!r} is no ISO time; write 2026-01-31T12:00 or 2026-01-31T12:00:00Z"
+            f"{option} {text!r} is no ISO time; write 2026-01-31T12:00 or 2026-01-31T12:00:00Z"
         ) from None
 
 
-def listing(name: str, summary: str, rows: Rows, find: Rows, columns: Sequence[str]) -> click.Group:
+def listing(name: str, one: str, summary: str, rows: Rows, find: Rows, columns: Sequence[str]) -> click.Group:
     """A group with ``list`` and ``show ID``, both with ``--json`` and ``--as-of``."""
 
     @click.group(name=name, help=summary)
@@ -60,7 +60,7 @@ def listing(name: str, summary: str, rows: Rows, find: Rows, columns: Sequence[s
         if not wanted:
             raise SettingsError(f"no {name} with id {item_id!r}; `millstream {name} list` shows what is there")
         for row in wanted[-1:] if as_json else wanted:
-            emit(name, _plain(row)) if as_json else click.echo(json.dumps(_plain(row), indent=2, ensure_ascii=False))
+            emit(one, _plain(row)) if as_json else click.echo(json.dumps(_plain(row), indent=2, ensure_ascii=False))
 
     return group
 
@@ -90,6 +90,7 @@ def _catalog(function: str) -> Rows:
 
 trajectories = listing(
     "trajectories",
+    "trajectory",
     "Sealed runs: the highest revision of each.",
     _catalog("trajectories"),
     _catalog("whole_trajectories"),
@@ -97,6 +98,7 @@ trajectories = listing(
 )
 grades = listing(
     "grades",
+    "grade",
     "Every grade with its kind and reason.",
     _catalog("grade_rows"),
     _catalog("grades"),
@@ -104,6 +106,7 @@ grades = listing(
 )
 rollouts = listing(
     "rollouts",
+    "rollout",
     "What the buffer decided of each rollout, and why.",
     _catalog("rollout_rows"),
     _catalog("rollout_rows"),
@@ -111,6 +114,7 @@ rollouts = listing(
 )
 trainings = listing(
     "trainings",
+    "training",
     "Fine-tunes, from request to result.",
     _catalog("training_rows"),
     _catalog("training_rows"),
@@ -118,6 +122,7 @@ trainings = listing(
 )
 policies = listing(
     "policies",
+    "policy",
     "Policy versions; one of each lineage is the champion.",
     _catalog("policy_rows"),
     _catalog("policy_rows"),
@@ -190,7 +195,7 @@ def who_was_live(ctx: click.Context, at: str, as_json: bool) -> None:
     """Which version of each lineage served at a time, since when, and by whose decision."""
     from millstream.console import live as console
 
-    lines = console.who_was_live(runtime_of(ctx).log, as_of_ms(at) or 0)
+    lines = console.who_was_live(runtime_of(ctx).log, as_of_ms(at, "--at") or 0)
     emit_items("who-was-live", lines, None) if as_json else click.echo(console.render(lines))
 
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 import click
 
 from millstream.cli.common import emit, json_option, runtime_of
+from millstream.policy import Version
 
 lineage_option = click.option("--lineage", default="", help="The lineage (default: [policy] lineage).")
 reason_option = click.option("--reason", default="by hand", show_default=True, help="Why; kept with the decision.")
 VERDICT_NO = 1
+
+
+def _tell(decided: tuple[str, Version], said: str, as_json: bool) -> None:
+    lineage, version = decided
+    if as_json:
+        emit("policy-decision", {"lineage": lineage, "version": version.version, "stage": version.stage})
+    else:
+        click.echo(f"version {version.version} of {lineage} {said}")
 
 
 @click.command()
@@ -20,7 +29,7 @@ def train(ctx: click.Context, algorithm: str, lineage: str, as_json: bool) -> No
     """Ask for a training on what the buffer holds now; a running `up` does it."""
     request = runtime_of(ctx).request_training(lineage, algorithm)
     if as_json:
-        emit("training", {"id": request.id, "parent": request.parent, "rollouts": len(request.rollout_ids)})
+        emit("training-request", {"id": request.id, "parent": request.parent, "rollouts": len(request.rollout_ids)})
     else:
         click.echo(
             f"asked for training {request.id} of version {request.parent} on {len(request.rollout_ids)} rollouts"
@@ -51,30 +60,33 @@ def gate(ctx: click.Context, version: int, dry_run: bool, lineage: str, as_json:
 @click.argument("version", type=int)
 @lineage_option
 @reason_option
+@json_option
 @click.pass_context
-def promote(ctx: click.Context, version: int, lineage: str, reason: str) -> None:
+def promote(ctx: click.Context, version: int, lineage: str, reason: str, as_json: bool) -> None:
     """Make VERSION the champion by hand."""
-    click.echo(runtime_of(ctx).promote(lineage, version, reason))
+    _tell(runtime_of(ctx).promote(lineage, version, reason), "is the champion now", as_json)
 
 
 @click.command()
 @click.option("--to", "version", type=int, help="The version to serve again (default: the previous champion).")
 @lineage_option
 @reason_option
+@json_option
 @click.pass_context
-def rollback(ctx: click.Context, version: int | None, lineage: str, reason: str) -> None:
+def rollback(ctx: click.Context, version: int | None, lineage: str, reason: str, as_json: bool) -> None:
     """Serve an earlier version again; in a running `up`, new runs get it within a second."""
-    click.echo(runtime_of(ctx).rollback(lineage, version, reason))
+    _tell(runtime_of(ctx).rollback(lineage, version, reason), "is the champion again", as_json)
 
 
 @click.command()
 @click.argument("version", type=int)
 @lineage_option
 @reason_option
+@json_option
 @click.pass_context
-def retire(ctx: click.Context, version: int, lineage: str, reason: str) -> None:
+def retire(ctx: click.Context, version: int, lineage: str, reason: str, as_json: bool) -> None:
     """Mark VERSION as never to serve again (unless promoted by hand)."""
-    click.echo(runtime_of(ctx).retire(lineage, version, reason))
+    _tell(runtime_of(ctx).retire(lineage, version, reason), "is retired", as_json)
 
 
 @click.command()

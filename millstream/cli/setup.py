@@ -25,17 +25,22 @@ def exact(t: ms.Trajectory) -> ms.Grade:
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False), default=".")
-def init(directory: Path) -> None:
+@json_option
+def init(directory: Path, as_json: bool) -> None:
     """Write millstream.toml, every setting with its default and what it means, and graders.py."""
     from millstream.cli.template import render
 
     directory.mkdir(parents=True, exist_ok=True)
-    for name, text in (("millstream.toml", render()), ("graders.py", GRADER)):
-        path = directory / name
+    files = {directory / "millstream.toml": render(), directory / "graders.py": GRADER}
+    for path in files:
         if path.exists():
             raise SettingsError(f"{path} is there already; move it away to have a new one written")
+    for path, text in files.items():
         path.write_text(text, encoding="utf-8")
-        click.echo(f"wrote {path}")
+        if not as_json:
+            click.echo(f"wrote {path}")
+    if as_json:
+        emit("init", {"wrote": [str(path) for path in files]})
 
 
 @click.group(name="settings")
