@@ -56,9 +56,12 @@ def log_ratio(new: Tensor, old: Tensor) -> Tensor:
     return (new - old).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
-def kl_k3(new: Tensor, reference: Tensor, weight: Tensor) -> Tensor:
-    """KL(π ‖ reference) estimated on tokens of π: mean of e^d − d − 1, d = log reference − log π (Schulman's k3)."""
-    d = log_ratio(reference, new)
+def kl_k3(sampled: Tensor, other: Tensor, weight: Tensor) -> Tensor:
+    """KL(p ‖ q) by Schulman's k3, mean of e^d − d − 1 with d = log q − log p, over tokens that p sampled.
+
+    `sampled` are the log-probs under p, `other` those under q.
+    """
+    d = log_ratio(other, sampled)
     return token_mean(d.exp() - d - 1.0, weight)
 
 
@@ -79,6 +82,6 @@ def clipped_policy_loss(tokens: Tokens, low: float, high: float) -> Loss:
         diagnostics = {
             "clip_share": float((up | down).float().mean()),
             "clamped_share": float(far.float().mean()),
-            "behaviour_kl": float(kl_k3(tokens.logprobs, tokens.old, tokens.weight)),
+            "behaviour_kl": float(kl_k3(tokens.old, tokens.logprobs, tokens.weight)),
         }
     return Loss(loss, diagnostics)

@@ -114,10 +114,13 @@ def batch_tokens(batch: Sequence[Example], rows: Rows, logits: Tensor, temperatu
 
 
 def champion_kl(tokens: Tokens) -> dict[str, float]:
-    """KL to the champion (nats a token) over the tokens whose reference is known; nothing where none is."""
+    """KL(champion ‖ policy) in nats a token, over the tokens whose reference is known; nothing where none is.
+
+    In this direction because the champion, not the policy as it is now, sampled the tokens.
+    """
     if not bool(tokens.referenced.any()):
         return {}
-    return {"kl_champion": float(kl_k3(tokens.logprobs.detach(), tokens.reference, tokens.weight * tokens.referenced))}
+    return {"kl_champion": float(kl_k3(tokens.reference, tokens.logprobs.detach(), tokens.weight * tokens.referenced))}
 
 
 def _reference(batch: Sequence[Example], rows: Rows, like: Tensor) -> Tensor:
