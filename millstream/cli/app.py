@@ -97,6 +97,7 @@ class Commands(click.Group):
 @click.option(
     "--settings",
     "settings_file",
+    metavar="FILE",
     type=click.Path(path_type=Path),
     help="Settings file (default: millstream.toml in the current folder, if there).",
 )

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Exactly one JSON document on standard output.")
-limit_option = click.option("--limit", type=click.IntRange(min=1), help="At most this many rows (default: all).")
+limit_option = click.option(
+    "--limit", metavar="N", type=click.IntRange(min=1), help="At most this many rows (default: all)."
+)
 
 
 def settings_of(ctx: click.Context) -> Loaded:

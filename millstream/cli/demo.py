@@ -14,8 +14,10 @@ FOLDER = "millstream-demo"
 
 
 @click.command()
-@click.option("--seed", type=int, default=0, show_default=True, help="The same seed, the same decisions.")
-@click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False), help="Where to put everything.")
+@click.option("--seed", metavar="N", type=int, default=0, show_default=True, help="The same seed, the same decisions.")
+@click.option(
+    "--dir", "folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), help="Where to put everything."
+)
 @json_option
 def demo(seed: int, folder: Path | None, as_json: bool) -> None:
     """Watch an agent learn from its own runs, on generated (synthetic) finance questions, in about 3 minutes.

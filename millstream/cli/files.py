@@ -37,7 +37,9 @@ def assemble(ctx: click.Context, file: BinaryIO, close_open: bool) -> int:
 
 @click.command()
 @click.argument("file", type=click.File("rb"))
-@click.option("--grader", required=True, help="A built-in (numeric, exact, contains, …) or one of yours.")
+@click.option(
+    "--grader", metavar="NAME", required=True, help="A built-in (numeric, exact, contains, …) or one of yours."
+)
 @click.option("--tasks", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="Tasks with references.")
 @click.pass_context
 def grade(ctx: click.Context, file: BinaryIO, grader: str, tasks: Path | None) -> int:

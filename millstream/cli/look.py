@@ -59,22 +59,39 @@ def listing(name: str, one: str, summary: str, rows: Rows, find: Rows, columns: 
         wanted = [row for row in find(runtime_of(ctx), as_of_ms(as_of)) if item_id in _ids(row)]
         if not wanted:
             raise SettingsError(f"no {name} with id {item_id!r}; `millstream {name} list` shows what is there")
-        for row in wanted[-1:] if as_json else wanted:
-            emit(one, _plain(row)) if as_json else click.echo(json.dumps(_plain(row), indent=2, ensure_ascii=False))
+        if as_json and len(wanted) > 1:
+            raise SettingsError(f"{len(wanted)} {name} have {item_id!r}; name one of {_own_ids(wanted)}")
+        for row in wanted:
+            emit(one, _whole(row)) if as_json else click.echo(json.dumps(_whole(row), indent=2, ensure_ascii=False))
 
     return group
 
 
-def _plain(row: Any) -> dict[str, Any]:
+def _plain(row: Any) -> Any:
     import msgspec
 
-    plain: dict[str, Any] = msgspec.to_builtins(row)
-    return plain
+    return msgspec.to_builtins(row)
+
+
+def _whole(row: Any) -> dict[str, Any]:
+    """As JSON, with the fields that have their defaults (`status` of a trajectory, say)."""
+    every = {name: _plain(getattr(row, name)) for name in getattr(row, "__struct_fields__", ())}
+    return {**every, **_plain(row)}
 
 
 def _ids(row: Any) -> set[str]:
-    names = ("id", "trajectory_id", "rollout_id", "training_id", "version", "name")
-    return {str(value) for n in names if (value := getattr(row, n, None)) is not None}
+    """What `show` finds a row by: its own ids, its version (also as LINEAGE/VERSION), its trajectory's id."""
+    plain = row if isinstance(row, dict) else {name: getattr(row, name) for name in row.__struct_fields__}
+    found = {str(plain[n]) for n in ("id", "trajectory_id", "rollout_id") if plain.get(n)}
+    if "stage" in plain:
+        found |= {str(plain["version"]), f"{plain['lineage']}/{plain['version']}"}
+    return found
+
+
+def _own_ids(rows: Sequence[Any]) -> str:
+    return ", ".join(
+        max(_ids(row), key=len) if isinstance(row, dict) else getattr(row, "id", "") or row.rollout_id for row in rows
+    )
 
 
 def _catalog(function: str) -> Rows:
@@ -160,7 +177,7 @@ def graders(ctx: click.Context, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--grader", default="", help="Only this grader.")
+@click.option("--grader", metavar="NAME", default="", help="Only this grader.")
 @json_option
 @as_of_option
 @click.pass_context
@@ -174,7 +191,7 @@ def baseline(ctx: click.Context, grader: str, as_json: bool, as_of: str | None) 
 
 @click.command()
 @click.argument("version", type=int)
-@click.option("--lineage", default="", help="The lineage (default: [policy] lineage).")
+@click.option("--lineage", metavar="NAME", default="", help="The lineage (default: [policy] lineage).")
 @json_option
 @click.pass_context
 def why(ctx: click.Context, version: int, lineage: str, as_json: bool) -> None:
@@ -200,7 +217,14 @@ def who_was_live(ctx: click.Context, at: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--wait", "wait_s", type=float, default=0.0, help="Wait so many seconds for the stages to catch up.")
+@click.option(
+    "--wait",
+    "wait_s",
+    metavar="SECONDS",
+    type=float,
+    default=0.0,
+    help="Wait so many seconds for the stages to catch up.",
+)
 @json_option
 @click.pass_context
 def audit(ctx: click.Context, wait_s: float, as_json: bool) -> int:
@@ -231,7 +255,7 @@ def dead_letters() -> None:
 
 
 @dead_letters.command("list")
-@click.option("--reason", default="", help="Only those whose reason begins so.")
+@click.option("--reason", metavar="WORD", default="", help="Only those whose reason begins so.")
 @json_option
 @limit_option
 @click.pass_context

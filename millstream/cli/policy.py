@@ -7,7 +7,7 @@ import click
 from millstream.cli.common import emit, json_option, runtime_of
 from millstream.policy import Version
 
-lineage_option = click.option("--lineage", default="", help="The lineage (default: [policy] lineage).")
+lineage_option = click.option("--lineage", metavar="NAME", default="", help="The lineage (default: [policy] lineage).")
 reason_option = click.option("--reason", default="by hand", show_default=True, help="Why; kept with the decision.")
 VERDICT_NO = 1
 
@@ -21,7 +21,7 @@ def _tell(decided: tuple[str, Version], said: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--algorithm", default="", help="sft or grpo (default: [trainer] algorithm).")
+@click.option("--algorithm", metavar="NAME", default="", help="sft or grpo (default: [trainer] algorithm).")
 @lineage_option
 @json_option
 @click.pass_context
@@ -68,7 +68,9 @@ def promote(ctx: click.Context, version: int, lineage: str, reason: str, as_json
 
 
 @click.command()
-@click.option("--to", "version", type=int, help="The version to serve again (default: the previous champion).")
+@click.option(
+    "--to", "version", metavar="VERSION", type=int, help="The version to serve again (default: the previous champion)."
+)
 @lineage_option
 @reason_option
 @json_option

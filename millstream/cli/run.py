@@ -38,8 +38,10 @@ def up(ctx: click.Context, until_idle: bool, close_open: bool, as_json: bool) ->
 
 @click.command(name="import")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--format", "kind", default="auto", help="auto, or a format's name (see docs/events.md).")
-@click.option("--lineage", default="", help="The lineage the runs belong to (default: [policy] lineage).")
+@click.option("--format", "kind", metavar="NAME", default="auto", help="auto, or a format's name (see docs/events.md).")
+@click.option(
+    "--lineage", metavar="NAME", default="", help="The lineage the runs belong to (default: what the file says)."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be imported; write nothing.")
 @json_option
 @click.pass_context

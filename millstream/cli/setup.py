@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from millstream.cli.common import emit, json_option, settings_of, table
+from millstream.cli.common import emit, emit_items, json_option, settings_of, table
 from millstream.errors import SettingsError
 
 GRADER = '''"""Your first grader. Run `millstream up` and see `millstream grades list`."""
@@ -24,7 +24,7 @@ def exact(t: ms.Trajectory) -> ms.Grade:
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path, file_okay=False), default=".")
+@click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path, file_okay=False), default=".")
 @json_option
 def init(directory: Path, as_json: bool) -> None:
     """Write millstream.toml, every setting with its default and what it means, and graders.py."""
@@ -64,7 +64,7 @@ def show(ctx: click.Context, as_json: bool) -> None:
         for key, source in loaded.sources.items()
     ]
     if as_json:
-        emit("settings", {"items": rows})
+        emit_items("settings", rows, None)
     else:
         table(((r["key"], r["value"], r["source"]) for r in rows), ("setting", "value", "from"))
 
