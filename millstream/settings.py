@@ -222,11 +222,7 @@ def _refuse_unknown(tree: Mapping[str, Any], where: str) -> None:
     for section, table in tree.items():
         if section not in sections:
             leaf = [k for k in known if k.endswith("." + section)]
-            hint = (
-                f"; did you mean {leaf[0]!r} (a key of [{leaf[0].split('.')[0]}])?"
-                if leaf
-                else nearest(section, sections)
-            )
+            hint = f"; did you mean {' or '.join(leaf)}?" if leaf else nearest(section, sections)
             raise SettingsError(f"{where}: unknown section [{section}]{hint}")
         if not isinstance(table, Mapping):
             raise SettingsError(f"{where}: {section!r} must be a table: write [{section}] and keys below it")
