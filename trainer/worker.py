@@ -27,7 +27,8 @@ from millstream.policy import (
 )
 from millstream.ports import Buffer, Log, Tracker
 from millstream.settings import TrainerSettings
-from millstream.trainer.job import Failure, Job, Made, Sources
+from millstream.trainer.fulfilment import Failure, Made, Sources
+from millstream.trainer.job import Job
 from millstream.trainer.manifest import admissions
 from millstream.trainer.orders import Caller
 
