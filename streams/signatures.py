@@ -26,8 +26,9 @@ def signature(text: str) -> tuple[int, ...]:
     if not data:
         return ()
     least = minima()(data)
-    full = [value if value != EMPTY else _borrowed(least, place) for place, value in enumerate(least)]
-    return tuple([value & 0xFFFF for value in full])
+    if EMPTY in least:
+        least = [value if value != EMPTY else _borrowed(least, place) for place, value in enumerate(least)]
+    return tuple([value & 0xFFFF for value in least])
 
 
 def similarity(left: tuple[int, ...], right: tuple[int, ...]) -> float:
