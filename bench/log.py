@@ -142,4 +142,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--profile"]:
         profile()
     else:
-        main(*map(int, sys.argv[1:2]))
+        figures = main(*map(int, sys.argv[1:2]))
+        sys.exit(int(figures["events_per_cpu_s"] < TARGET))
