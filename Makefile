@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH_INDEX ?=
 PIP_FLAGS := --disable-pip-version-check -q -c constraints.txt
 
-.PHONY: help install demo test lint bench format clean
+.PHONY: help install demo test test-services lint bench format clean
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t16
 
@@ -26,7 +26,10 @@ demo: install ## the whole loop on the example: no service, no GPU (about 3 minu
 	@$(BIN)/millstream demo
 
 test: install ## the tests that need no service
-	@$(BIN)/pytest -q -n 2 --dist loadgroup
+	@$(BIN)/pytest -q -n 2 --dist loadgroup -m "not services"
+
+test-services: install ## the tests that need a service of their own: an MLflow server, a Redis server
+	@$(BIN)/pytest -q -m services
 
 lint: install ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff check .

@@ -14,9 +14,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from msgspec import structs
+
 from millstream.bootstrap import Runtime
 from millstream.bootstrap.pipeline import Pipeline
 from millstream.bootstrap.policies import interface_of, training_folder
+from millstream.codec import digest
 from millstream.errors import MillstreamError
 from millstream.examples.finqa import work
 from millstream.examples.finqa.control import train_control
@@ -105,7 +108,9 @@ class Demo:
 
     def _practice(self, lineage: str) -> Practice:
         client = self.runtime.client(producer=f"demo-{self.seed}-{lineage}", now_ns=_logical_clock())
-        return Practice(self.runtime.children, client, interface_of(self.runtime.plan(lineage)), self.seed)
+        # A known absence of a system prompt: with every part known, ratio methods may use the runs, too.
+        interface = structs.replace(interface_of(self.runtime.plan(lineage)), system=digest("system", ""))
+        return Practice(self.runtime.children, client, interface, self.seed)
 
     def _learn(self, pipeline: Pipeline, practice: Practice) -> None:
         judged = 0
