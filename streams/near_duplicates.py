@@ -14,7 +14,6 @@ from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from operator import eq
 from typing import Final, TypeAlias
 
 _LOW: Final = 0 if sys.byteorder == "little" else 7
@@ -41,7 +40,8 @@ def similarity(left: bytes, right: bytes) -> float:
     """The estimated Jaccard similarity of two compact signatures of one length; 0 of unlike lengths."""
     if not left or len(left) != len(right):
         return 0.0
-    agreeing: float = sum(map(eq, left, right)) / len(left)
+    differences = int.from_bytes(left, "big") ^ int.from_bytes(right, "big")
+    agreeing = differences.to_bytes(len(left), "big").count(0) / len(left)
     return max(0.0, (agreeing - 1 / 256) / (1 - 1 / 256))
 
 
