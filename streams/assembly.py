@@ -70,9 +70,8 @@ class Assembler:
         """The state, canonical."""
         fold = self._fold
         runs = [state.pack_run(name, run) for name, run in sorted(fold.runs.items())]
-        passing, kept = fold.closed.dump()
         return state.dump(
-            state.Packed(state.FORMAT, fold.now, self._next_offset, fold.ledger, runs, passing, kept),
+            state.Packed(state.FORMAT, fold.now, self._next_offset, fold.ledger, runs, fold.closed.dump()),
         )
 
     def restore(self, snapshot: bytes) -> None:
@@ -80,7 +79,7 @@ class Assembler:
         packed = state.load(snapshot) if snapshot else state.empty()
         fold = Fold(self._settings, self._effects, self._mapping_epoch)
         fold.resume(packed.now, packed.ledger, [(run.trajectory_id, state.unpack_run(run)) for run in packed.runs])
-        fold.closed.load(packed.passing, packed.kept)
+        fold.closed.load(packed.closed)
         self._fold, self._next_offset = fold, packed.next_offset
 
     @property

@@ -11,14 +11,26 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import deque
-from collections.abc import Iterable
+from heapq import heappop, heappush
 from struct import Struct as Layout
 from zlib import crc32
+
+from msgspec import Struct
 
 from millstream.streams.assembly_run import Run
 
 _HEAD = Layout(">qH")
 _CRC = 4
+
+
+class Stones(Struct, frozen=True, array_like=True):
+    """Tombstones as lists: those dropped next in that order, those of ids from a clock that was ahead
+    (with the time they are dropped), those that are kept.
+    """
+
+    passing: list[tuple[str, bytes]]
+    ahead: list[tuple[int, str, bytes]]
+    kept: list[tuple[str, bytes]]
 
 
 class Tombstones:
@@ -29,6 +41,7 @@ class Tombstones:
         self._retain = retain_ms
         self._max_extra = max_extra
         self._passing: deque[str] = deque()
+        self._ahead: list[tuple[int, str]] = []
 
     def close(self, trajectory_id: str, run: Run, now: int) -> bool:
         """Remember a run; False when it need not be remembered at all."""
@@ -41,6 +54,8 @@ class Tombstones:
         self.stones[trajectory_id] = _HEAD.pack(run.sealed_ms, run.revision) + marks.tobytes()
         if known_age and run.born <= run.sealed_ms:
             self._passing.append(trajectory_id)
+        elif known_age:
+            heappush(self._ahead, (run.born + self._retain, trajectory_id))
         return True
 
     def revision(self, trajectory_id: str) -> int:
@@ -60,19 +75,27 @@ class Tombstones:
 
     def purge(self, now: int) -> int:
         """Drop what is old enough; how many."""
-        count = 0
+        before = len(self.stones)
         while self._passing and _HEAD.unpack_from(self.stones[self._passing[0]])[0] + self._retain <= now:
             del self.stones[self._passing.popleft()]
-            count += 1
-        return count
+        while self._ahead and self._ahead[0][0] <= now:
+            del self.stones[heappop(self._ahead)[1]]
+        return before - len(self.stones)
 
-    def dump(self) -> tuple[list[tuple[str, bytes]], list[tuple[str, bytes]]]:
-        """(those that will be dropped, in that order; those kept, by id)."""
-        passing = [(name, self.stones[name]) for name in self._passing]
-        return passing, sorted(self.stones.items() - set(passing))
+    def dump(self) -> Stones:
+        """Everything, in a fixed order."""
+        ahead = sorted(self._ahead)
+        leaving = {*self._passing, *(name for _, name in ahead)}
+        return Stones(
+            [(name, self.stones[name]) for name in self._passing],
+            [(until, name, self.stones[name]) for until, name in ahead],
+            sorted((name, stone) for name, stone in self.stones.items() if name not in leaving),
+        )
 
-    def load(self, passing: Iterable[tuple[str, bytes]], kept: Iterable[tuple[str, bytes]]) -> None:
+    def load(self, dumped: Stones) -> None:
         """Replace all by what `dump` gave."""
-        self.stones = dict(passing)
+        self.stones = dict(dumped.passing)
         self._passing = deque(self.stones)
-        self.stones.update(kept)
+        self._ahead = [(until, name) for until, name, _ in dumped.ahead]
+        self.stones.update((name, stone) for _, name, stone in dumped.ahead)
+        self.stones.update(dumped.kept)

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from millstream.errors import Unavailable
+from millstream.streams.assembly_closed import Stones
 from millstream.streams.assembly_ledger import Ledger
 from millstream.streams.assembly_run import Line, Run
 
@@ -38,8 +39,7 @@ class Packed(Struct, array_like=True, frozen=True):
     next_offset: int
     ledger: Ledger
     runs: list[PackedRun]
-    passing: list[tuple[str, bytes]]
-    kept: list[tuple[str, bytes]]
+    closed: Stones
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,7 +105,7 @@ def unpack_run(packed: PackedRun) -> Run:
 
 def empty() -> Packed:
     """The beginning."""
-    return Packed(FORMAT, 0, 0, Ledger(), [], [], [])
+    return Packed(FORMAT, 0, 0, Ledger(), [], Stones([], [], []))
 
 
 def dump(state: Packed) -> bytes:
