@@ -21,7 +21,7 @@ class BaseShape:
 class WarmStart:
     """How the base learns: AdamW, 50 warm-up steps, then a cosine down to 5 % of the learning rate."""
 
-    steps: int = 1200
+    steps: int = 1300
     batch_tokens: int = 1200
     learning_rate: float = 2.5e-3
     weight_decay: float = 0.01
@@ -56,7 +56,7 @@ class Imitation:
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
     clip_norm: float = 1.0
-    batch_tokens: int = 3000
+    batch_tokens: int = 1200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from millstream.examples.finqa.settings import WarmStart
 from millstream.examples.finqa.tasks import WORLDS, make_task
 from millstream.trainer.sampling_codec import ChatCodec
 
-_FIRST_WORLD = WORLDS.stop + 1000
+FIRST_WORLD = WORLDS.stop + 1000
 _WORLDS_A_POOL, _TASKS_A_WORLD = 8, 40
 
 
@@ -28,7 +28,7 @@ class Demonstration:
 def demonstrations(codec: ChatCodec, seed: int) -> Iterator[list[Demonstration]]:
     """Pools of demonstrations over fresh worlds without end, none of them worlds that tasks are drawn from."""
     draw = random.Random(f"finqa-warm-start-{seed}")
-    first = _FIRST_WORLD
+    first = FIRST_WORLD
     while True:
         pool = []
         for number in range(first, first + _WORLDS_A_POOL):
