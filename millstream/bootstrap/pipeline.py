@@ -17,7 +17,8 @@ from millstream.bootstrap.plans import Plan
 from millstream.bootstrap.policies import interface_of, workers
 from millstream.errors import Unavailable
 from millstream.graders.reward import Formula
-from millstream.ports import Log
+from millstream.partition import unslot
+from millstream.ports import Gap, Log, Store
 from millstream.streams.assembly import Assembler
 from millstream.streams.buffering import BufferingStage
 from millstream.streams.closing import close_open
@@ -50,9 +51,15 @@ class Pipeline:
     """The loop over stages, projections and workers. `run` may be called again after it ended."""
 
     def __init__(
-        self, log: Log, runners: Sequence[StageRunner], projectors: Sequence[Projector], workers: Sequence[Worker]
+        self,
+        log: Log,
+        store: Store,
+        runners: Sequence[StageRunner],
+        projectors: Sequence[Projector],
+        workers: Sequence[Worker],
     ) -> None:
         self.log = log
+        self.store = store
         self.runners = runners
         self.projectors = projectors
         self.workers = workers
@@ -60,6 +67,15 @@ class Pipeline:
         self._quiet = 0
         self._turned = threading.Condition()
         self._ended = False
+
+    def accept_loss(self) -> list[Gap]:
+        """Move every stage past what it can't read any more; the gaps, which `audit` lists from now on."""
+        return [
+            gap
+            for runner in self.runners
+            for place in runner.positions
+            for gap in self.store.accept_loss(runner.processor.name, runner.partition, *unslot(place))
+        ]
 
     def describe(self) -> str:
         """One line for people."""
@@ -165,7 +181,7 @@ def build(runtime: Runtime) -> Pipeline:
         ),
     ]
     projectors = [Projector(log, runtime.buffer(plan.namespace)) for plan in runtime.plans]
-    return Pipeline(log, runners, projectors, workers(runtime))
+    return Pipeline(log, store, runners, projectors, workers(runtime))
 
 
 def _suffix(runtime: Runtime, plan: Plan) -> str:

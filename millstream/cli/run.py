@@ -17,9 +17,12 @@ PARTLY = 4
 @click.command()
 @click.option("--until-idle", is_flag=True, help="End when nothing is left to do, ignoring pending timers.")
 @click.option("--close-open", is_flag=True, help="Seal open runs and close open groups now, as if their timers fired.")
+@click.option(
+    "--accept-loss", is_flag=True, help="Go on without records that can't be read any more; audit lists them."
+)
 @json_option
 @click.pass_context
-def up(ctx: click.Context, until_idle: bool, close_open: bool, as_json: bool) -> None:
+def up(ctx: click.Context, until_idle: bool, close_open: bool, accept_loss: bool, as_json: bool) -> None:
     """Run every stage in this process: assemble, grade, buffer, trigger, train and judge.
 
     Any number of agents and imports may write beside it; a second `up` on the same data is refused.
@@ -28,6 +31,10 @@ def up(ctx: click.Context, until_idle: bool, close_open: bool, as_json: bool) ->
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: stop.set())
     pipeline = runtime_of(ctx).pipeline()
+    if accept_loss:
+        for gap in pipeline.accept_loss():
+            lost = f"{gap.topic}:{gap.partition} {gap.first} to {gap.end}"
+            click.echo(f"accepted the loss of {lost} by {gap.stage}: {gap.reason}", err=True)
     click.echo(pipeline.describe(), err=True)
     totals = pipeline.run(stop, until_idle=until_idle, close_open=close_open)
     if as_json:
