@@ -39,6 +39,7 @@ class EventError(MillstreamError):
     """One event is unusable; it becomes a dead letter and the stream goes on."""
 
     reason = "unusable"
+    trajectory_id = ""
 
 
 class Undecodable(EventError):

@@ -8,7 +8,7 @@ to stop waiting. `assembly_fold` has the transitions.
 
 from __future__ import annotations
 
-from millstream.codec import decode_lines
+from millstream.codec import decode_record
 from millstream.ports import Output, Record
 from millstream.settings import Assembly
 from millstream.streams import assembly_state as state
@@ -51,10 +51,10 @@ class Assembler:
 
     def _lines(self, record: Record) -> None:
         """Each line of a record, in order, at one moment of log time."""
-        decoded = decode_lines(record.value or b"")
-        self.ledger.inputs += max(len(decoded), 1)
-        self.ledger.null += not decoded
-        self._fold.take(decoded, record.offset, imported=record.headers.get("import") == "1")
+        events, lines = decode_record(record.value or b"")
+        self.ledger.inputs += len(events) or 1
+        self.ledger.null += not events
+        self._fold.take(events, lines, record.offset, imported=record.headers.get("import") == "1")
 
     def _foreign(self, record: Record) -> None:
         self.ledger.inputs += 1

@@ -24,8 +24,8 @@ _CRC = 4
 
 
 class Stones(Struct, frozen=True, array_like=True):
-    """Tombstones as lists: those dropped next in that order, those of ids from a clock that was ahead
-    (with the time they are dropped), those that are kept.
+    """Tombstones as lists: those dropped next in that order, those whose id or sealing lies ahead of the
+    log's time (with when they are dropped), those that are kept.
     """
 
     passing: list[tuple[str, bytes]]
@@ -45,17 +45,18 @@ class Tombstones:
 
     def close(self, trajectory_id: str, run: Run, now: int) -> bool:
         """Remember a run; False when it need not be remembered at all."""
-        known_age = run.born >= 0 and not run.imported
-        if known_age and max(run.sealed_ms, run.born) + self._retain <= now:
+        knows_age = run.born >= 0 and not run.imported
+        since = max(run.sealed_ms, run.born)
+        if knows_age and since + self._retain <= now:
             return False
         marks = array("I", map(crc32, map(str.encode, run.identities)))
         if sys.byteorder == "big":
             marks.byteswap()
         self.stones[trajectory_id] = _HEAD.pack(run.sealed_ms, run.revision) + marks.tobytes()
-        if known_age and run.born <= run.sealed_ms:
+        if knows_age and since <= now:
             self._passing.append(trajectory_id)
-        elif known_age:
-            heappush(self._ahead, (run.born + self._retain, trajectory_id))
+        elif knows_age:
+            heappush(self._ahead, (since + self._retain, trajectory_id))
         return True
 
     def revision(self, trajectory_id: str) -> int:

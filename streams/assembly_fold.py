@@ -6,10 +6,12 @@ docs/architecture.md; each row has a unit test.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
-from millstream.codec import Decoded, content_digest, decode
+from millstream.codec import content_digest, decode
 from millstream.errors import EventError
 from millstream.events import (
     CLOSE_OPEN,
@@ -25,6 +27,7 @@ from millstream.events import (
     TrajectoryStarted,
     born_ms,
 )
+from millstream.repair import MAX_EVENT_BYTES
 from millstream.settings import Assembly
 from millstream.streams.assembly_closed import Tombstones
 from millstream.streams.assembly_effects import Effects
@@ -36,8 +39,9 @@ from millstream.streams.assembly_timers import Timetable
 from millstream.trajectory import SealReason
 
 RunEvent: TypeAlias = TrajectoryStarted | MessageReceived | ModelResponded | ToolReturned | TrajectoryEnded
-_MIDDLE = frozenset({ToolReturned, ModelResponded, MessageReceived})
+_MIDDLE: dict[type, type] = {kind: kind for kind in (ToolReturned, ModelResponded, MessageReceived)}
 """Kinds that neither begin nor end a run."""
+_name = attrgetter("trajectory_id")
 
 
 class Fold:
@@ -49,6 +53,7 @@ class Fold:
         self.runs: dict[str, Run] = {}
         self.closed = Tombstones(round(settings.retain_s * 1000), settings.max_events)
         self._settings = settings
+        self._light = min(settings.max_events, settings.max_bytes // MAX_EVENT_BYTES) - 1
         self._timers = Timers.of(settings)
         self._sealing = Timetable(self._timers, self.runs, sealed=False)
         self._closing = Timetable(self._timers, self.runs, sealed=True)
@@ -72,9 +77,9 @@ class Fold:
     def advance(self, time_ms: int) -> None:
         """Let time pass: fire every timer that is due, by deadline and then id."""
         self.now = max(self.now, time_ms)
-        while (due := self._sealing.next()) is not None and due[0] <= self.now:
+        while due := self._sealing.next(self.now):
             self._expire(*due)
-        while (due := self._closing.next()) is not None and due[0] <= self.now:
+        while due := self._closing.next(self.now):
             self._close(due[1], due[2])
         self.ledger.purged += self.closed.purge(self.now)
 
@@ -99,42 +104,52 @@ class Fold:
 
     # Events
 
-    def take(self, decoded: Sequence[Decoded], offset: int, *, imported: bool) -> None:
+    def take(
+        self, events: Sequence[AnyEvent | EventError], lines: Sequence[bytes], offset: int, *, imported: bool
+    ) -> None:
         """Fold in the lines of one record, in order, at one moment.
 
         This is the hot path, and that is why it is long: an event in the middle of an open sequenced
-        run that takes a free slot is dealt with here, all else in `_take`. Kinds are compared with ``type``
-        and ``is``: ``isinstance`` on a msgspec struct goes through `abc` and costs 0.5 µs when it fails.
+        run that takes a free slot is dealt with here, all else in `_take`. Look-ups run in C, lazily, a
+        line at a time, and kinds are compared by class: ``isinstance`` on a msgspec struct goes through
+        `abc` and costs 0.5 µs when it fails.
         """
-        runs, now, accepted = self.runs, self.now, 0
-        max_events, max_bytes = self._settings.max_events, self._settings.max_bytes
-        lines: Sequence[tuple[Any, bytes]] = decoded
-        for index, (event, raw) in enumerate(lines):
+        now, light, slow = self.now, self._light, 0
+        kinds = map(_MIDDLE.get, map(type, events))
+        runs = map(self.runs.get, map(_name, events))
+        event: Any
+        for index, event, raw, kind, run in zip(count(), events, lines, kinds, runs):
             if (
-                (kind := type(event)) in _MIDDLE
-                and (run := runs.get(event.trajectory_id)) is not None
-                and run.plain
+                kind is not None
+                and run is not None
+                and event.producer == run.plain
                 and event.link is None
                 and (seq := event.seq) is not None
-                and event.producer == run.producer
                 and seq not in (lane := run.lane)
                 and event.id not in (identities := run.identities)
             ):
                 identities[event.id] = None
                 lane[seq] = (raw, offset, index)
-                run.bytes += len(raw)
                 run.last_ms = now
-                accepted += 1
                 if kind is ToolReturned:
                     run.answered.append(event.call_id)
                 elif kind is ModelResponded:
                     for call in event.tool_calls:
                         run.asked.append(call.id)
-                if run.bytes > max_bytes or len(identities) > max_events:
-                    self._settle(event.trajectory_id, run)
+                if len(identities) > light:
+                    self._weigh(event.trajectory_id, run, len(raw))
             else:
+                slow += 1
                 self._take(event, (raw, offset, index), imported=imported)
-        self.ledger.accepted += accepted
+        self.ledger.accepted += len(events) - slow
+
+    def _weigh(self, name: str, run: Run, size: int) -> None:
+        """Keep count of the bytes of a run that is large enough for a cap."""
+        if run.bytes < 0:
+            run.bytes = run.size
+        else:
+            run.bytes += size
+        self._settle(name, run)
 
     def _take(self, event: AnyEvent | EventError, line: Line, *, imported: bool) -> None:
         """Anything that a record may hold."""
@@ -207,19 +222,22 @@ class Fold:
         last = last_after(run.last, event)
         if run.last == last:
             return
-        self._reopen(name, run)
-        run.last, run.end_ms, run.plain = last, self.now, False
-        for producer, lane in run.lanes.items():
-            end = last.get(producer, MAX_SEQ)
-            if max(lane) > end:
-                for seq in sorted(seq for seq in lane if seq > end):
-                    line = lane.pop(seq)
-                    self._take_out(run, line)
-                    self._after_end(name, producer, seq, line)
+        if run.reason:
+            self._reopen(name, run)
+        run.last, run.end_ms, run.plain = last, self.now, None
+        if run.others or run.linked or max(run.lane, default=-1) > last.get(run.producer, MAX_SEQ):
+            self._cut(name, run, last)
 
-    def _take_out(self, run: Run, line: Line) -> None:
+    def _cut(self, name: str, run: Run, last: Mapping[str, int]) -> None:
+        """Take out what lies after its producer's end."""
+        for producer, lane in run.lanes.items():
+            for seq in sorted(seq for seq in lane if seq > last.get(producer, MAX_SEQ)):
+                self._take_out(run)
+                self._after_end(name, producer, seq, lane.pop(seq))
+
+    def _take_out(self, run: Run) -> None:
         self.ledger.accepted -= 1
-        run.bytes -= len(line[0])
+        run.bytes = -1
         run.disturbed = True
 
     def _after_end(self, name: str, producer: str, seq: int, line: Line) -> None:
@@ -237,7 +255,7 @@ class Fold:
         lane = run.lane_of(producer)
         held = lane.get(seq)
         if held is None:
-            self._accept(name, run, event, len(line[0]))
+            self._accept(name, run, event)
             lane[seq] = line
             return
         self.ledger.conflict += 1
@@ -246,8 +264,8 @@ class Fold:
             run.conflicts += 1
             if lost < kept:
                 kept, lost = lost, kept
-                self._take_out(run, held)
-                self._accept(name, run, event, len(line[0]))
+                self._take_out(run)
+                self._accept(name, run, event)
                 lane[seq], line = line, held
         detail = f"trajectory {name} has two events at {producer}:{seq}: {kept!r} is kept, not {lost!r}"
         self._effects.refused("late:conflict", detail, line, name)
@@ -259,29 +277,29 @@ class Fold:
             self.ledger.superseded += 1
             if _rank(link, line) < _rank(decode(held[0]).link, held):
                 return
-            self._take_out(run, held)
-        self._accept(name, run, event, len(line[0]))
+            self._take_out(run)
+        self._accept(name, run, event)
         run.spans[link.key] = line
-        run.linked, run.plain = True, False
+        run.linked, run.plain = True, None
         if run.end_ms < 0 and link.root and link.finality > 0:
             run.end_ms = self.now
 
-    def _accept(self, name: str, run: Run, event: RunEvent, size: int) -> None:
+    def _accept(self, name: str, run: Run, event: RunEvent) -> None:
         """Note an event that is about to get a slot."""
-        self._reopen(name, run)
+        if run.reason:
+            self._reopen(name, run)
         self.ledger.accepted += 1
-        run.bytes += size
+        run.bytes = -1
         run.last_ms = self.now
-        run.asked += asks(event)
-        run.answered += answers(event)
         if type(event) is TrajectoryEnded:
             run.disturbed = run.disturbed or bool(run.end_reason)
             run.end_reason = event.reason
+        else:
+            run.asked += asks(event)
+            run.answered += answers(event)
 
     def _reopen(self, name: str, run: Run) -> None:
         """Begin the next revision of a sealed trajectory, with a fresh budget of time."""
-        if not run.reason:
-            return
         run.reason, run.sealed_ms, run.graced = "", -1, False
         run.revision += 1
         run.age_ms = run.last_ms = self.now
@@ -296,10 +314,15 @@ class Fold:
         ended = run.end_ms >= 0
         if ended and (run.graced and whole(run) if run.linked else gapless(run)):
             self._seal(name, run, "complete", self.now)
-        elif run.bytes > self._settings.max_bytes or run.events > self._settings.max_events:
+        elif len(run.identities) > self._light and self._full(run):
             self._seal(name, run, "overflow", self.now)
         elif ended:
             self._sealing.arm(name, run)
+
+    def _full(self, run: Run) -> bool:
+        if run.bytes < 0:
+            run.bytes = run.size
+        return run.bytes > self._settings.max_bytes or run.events > self._settings.max_events
 
     def _seal(self, name: str, run: Run, reason: SealReason, at: int) -> None:
         run.sealed_ms = at
@@ -308,7 +331,7 @@ class Fold:
         self.ledger.revisions += 1
         self.ledger.sealed += run.revision == 1
         if amendable(run) and run.revision < self._settings.max_revisions:
-            run.plain = False
+            run.plain = None
             self._closing.arm(name, run, anew=True)
         else:
             self._close(name, run)

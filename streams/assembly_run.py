@@ -30,7 +30,8 @@ class Run(Struct):
 
     ``asked``, ``answered`` and ``end_reason`` spare decoding the lines again when the run is sealed;
     ``disturbed`` says that an accepted event was taken out again, so that they can't be trusted.
-    ``plain`` (open, no end known, no link) and ``scheduled`` (the run's timer) are derived.
+    Derived: ``plain`` (``producer`` while the run is open, its end unknown and without links, else None),
+    ``bytes`` (−1 while nobody asked) and ``scheduled`` (the run's timer).
     """
 
     producer: str
@@ -38,7 +39,7 @@ class Run(Struct):
     identities: dict[str, None]
     asked: list[str]
     answered: list[str]
-    plain: bool
+    plain: str | None
     last_ms: int
     bytes: int
     scheduled: int
@@ -76,6 +77,11 @@ class Run(Struct):
     def events(self) -> int:
         """How many events it holds."""
         return sum(map(len, self.lanes.values())) + len(self.spans)
+
+    @property
+    def size(self) -> int:
+        """The bytes of its lines."""
+        return sum([len(line[0]) for line in self.lines()])
 
     def lines(self) -> Iterator[Line]:
         """Every accepted line, in no order that means anything."""
@@ -116,7 +122,9 @@ class Timers(Struct, frozen=True):
 
 def new_run(producer: str, now: int, born: int | None, *, imported: bool) -> Run:
     """A run that begins now with an event of ``producer``."""
-    return Run(producer, {}, {}, [], [], True, now, 0, -1, now, now, -1 if born is None else born, imported=imported)
+    return Run(
+        producer, {}, {}, [], [], producer, now, -1, -1, now, now, -1 if born is None else born, imported=imported
+    )
 
 
 def last_after(last: dict[str, int] | None, event: TrajectoryEnded) -> dict[str, int]:
@@ -127,6 +135,8 @@ def last_after(last: dict[str, int] | None, event: TrajectoryEnded) -> dict[str,
     seq, producer = event.seq, event.producer
     if seq is not None and event.link is None and listed.get(producer, -1) < seq:
         listed = {**listed, producer: seq}
+    if last is None and len(listed) == 1 and listed.get(producer) == seq:
+        return listed
     if last is None and min(listed.values(), default=0) >= 0 and max(listed.values(), default=0) <= MAX_SEQ:
         return listed
     known = last or {}

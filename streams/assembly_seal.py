@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from operator import itemgetter
 from typing import cast
 
 import msgspec
@@ -15,6 +16,7 @@ from millstream.streams.assembly_run import Run, gapless, missing_seqs
 from millstream.trajectory import STATUS_OF, SealReason
 
 _encode = msgspec.json.Encoder().encode
+_raw = itemgetter(0)
 
 
 def whole(run: Run) -> bool:
@@ -53,7 +55,7 @@ def seal(trajectory_id: str, run: Run, reason: SealReason, partition: int, mappi
     broken: tuple[str, ...] = ()
     if not (run.others or run.spans or run.disturbed):
         lane = run.lane
-        lines = [lane[seq][0] for seq in sorted(lane)]
+        lines = list(map(_raw, map(lane.__getitem__, sorted(lane))))
         asked, answered, end_reason = run.asked, run.answered, run.end_reason
     else:
         lines, asked, answered, end_reason, broken = _decoded(run)

@@ -71,15 +71,15 @@ def unpack_run(packed: PackedRun) -> Run:
     duplicates, conflicts = packed.counts
     imported, linked, graced, disturbed = packed.marks
     lanes = {producer: dict(lane) for producer, lane in packed.lanes}
-    run = Run(
+    return Run(
         producer=packed.producer,
         lane=lanes.pop(packed.producer, {}),
         identities=dict.fromkeys(packed.identities),
         asked=packed.calls[0],
         answered=packed.calls[1],
-        plain=not (packed.reason or linked or packed.last is not None),
+        plain=None if packed.reason or linked or packed.last is not None else packed.producer,
         last_ms=last_ms,
-        bytes=0,
+        bytes=-1,
         scheduled=-1,
         first_ms=first_ms,
         age_ms=age_ms,
@@ -99,8 +99,6 @@ def unpack_run(packed: PackedRun) -> Run:
         others=lanes,
         spans=dict(packed.spans),
     )
-    run.bytes = sum(len(raw) for raw, _, _ in run.lines())
-    return run
 
 
 def empty() -> Packed:

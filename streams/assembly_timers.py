@@ -32,11 +32,13 @@ class Timetable:
             run.scheduled = deadline
             heappush(self._heap, (deadline, trajectory_id))
 
-    def next(self) -> tuple[int, str, Run] | None:
-        """The run that is due first, with its deadline."""
+    def next(self, now: int | None = None) -> tuple[int, str, Run] | None:
+        """The run that is due first, with its deadline; with ``now`` only one whose deadline has come."""
         heap = self._heap
         while heap:
             due, trajectory_id = heap[0]
+            if now is not None and due > now:
+                return None
             run = self._runs.get(trajectory_id)
             if run is None or run.scheduled != due or bool(run.reason) is not self._sealed:
                 heappop(heap)

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from millstream.codec import encode
-from millstream.events import EventId, Tick, TrajectoryId
+from millstream.events import CLOSE_OPEN, NO_RUN, EventId, Tick
 from millstream.ports import Output, Record
 from millstream.settings import Assembly
 from millstream.streams.assembly import Assembler
@@ -21,6 +21,8 @@ from millstream.topics import DEAD_LETTERS, TELEMETRY
 
 BATCH = 200
 """Lines a record."""
+_END = 1 << 62
+"""The offset of the end: after every line."""
 
 Made: TypeAlias = tuple[Literal["trajectory", "dead"], bytes]
 
@@ -33,12 +35,10 @@ def assemble_file(lines: Iterable[bytes], settings: Assembly, *, close_open: boo
     assembler = Assembler(settings)
     for first, value in _batches(lines):
         yield from _made(assembler.feed(_record(first, value, 0)))
-    end = assembler.ledger.inputs + 1
-    offset = 1 << 62
-    yield from _made(assembler.feed(_record(offset, _tick(end), round(settings.grace_s * 1000))))
+    grace_ms = round(settings.grace_s * 1000)
+    yield from _made(assembler.feed(_record(_END, _tick(), grace_ms)))
     if close_open:
-        waits = settings.grace_s + settings.gap_s + settings.idle_s + settings.max_age_s
-        yield from _made(assembler.feed(_record(offset + 1, _tick(end + 1), round(waits * 1000))))
+        yield from _made(assembler.feed(_record(_END + 1, _tick(CLOSE_OPEN), grace_ms)))
 
 
 def _batches(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -62,8 +62,8 @@ def _record(offset: int, value: bytes, log_ms: int) -> Record:
     return Record(TELEMETRY.name, 0, offset, log_ms, "", value, {"import": "1"})
 
 
-def _tick(number: int) -> bytes:
-    return encode(Tick(id=EventId(f"end-{number}"), trajectory_id=TrajectoryId("end")))
+def _tick(*flags: str) -> bytes:
+    return encode(Tick(id=EventId("end"), trajectory_id=NO_RUN, flags=flags))
 
 
 def _made(outputs: Iterable[Output]) -> Iterator[Made]:

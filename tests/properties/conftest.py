@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from millstream.codec import encode, encode_lines
 from millstream.events import (
+    CLOSE_OPEN,
     Event,
     FeedbackGiven,
     Link,
@@ -155,7 +156,7 @@ def _line(choose: Choices, mode: str) -> bytes:
     if kind == 0:
         return choose.of(b"\xff", b"{", b'{"kind":"Dream","id":"a","trajectory_id":"b"}')
     if kind == 1:
-        return Logs.tick()
+        return Logs.tick() if choose.below(4) else encode(Tick(id="close", trajectory_id="tick", flags=(CLOSE_OPEN,)))
     run = choose.of(*RUNS)
     if kind == 2:
         return encode(FeedbackGiven(id="f", trajectory_id=run))
