@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from millstream.bootstrap.parts import require
+from millstream.bootstrap.patience import Patient, Worker
 from millstream.bootstrap.plans import Plan
 from millstream.bootstrap.policies import interface_of, workers
 from millstream.errors import Unavailable
@@ -34,19 +35,6 @@ if TYPE_CHECKING:
 BUSY_WAIT_S, IDLE_WAIT_S = 0.02, 0.05
 
 
-class Worker(Protocol):
-    """Something beside the stages that is stepped in turn and never waits."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether work of it goes on beside the loop."""
-        ...
-
-    def step(self) -> bool:
-        """Go on as far as is possible now; whether anything happened."""
-        ...
-
-
 class Pipeline:
     """The loop over stages, projections and workers. `run` may be called again after it ended."""
 
@@ -62,7 +50,7 @@ class Pipeline:
         self.store = store
         self.runners = runners
         self.projectors = projectors
-        self.workers = workers
+        self.workers = [Patient(worker) for worker in workers]
         self.moved: dict[str, int] = {runner.processor.name: 0 for runner in runners} | {"projected": 0}
         self._quiet = 0
         self._turned = threading.Condition()
@@ -105,8 +93,11 @@ class Pipeline:
 
     def run(self, stop: threading.Event, *, until_idle: bool = False, close_open: bool = False) -> Mapping[str, int]:
         """Run until ``stop`` is set or, with ``until_idle``, nothing is left to do (pending timers are
-        not waited for). ``close_open`` fires them first. Returns records moved, by stage.
+        not waited for). ``close_open`` fires them first. Returns records moved, by stage. Raises
+        `Unavailable` when it is stopped while a stage can't go on, or idle while a worker can't.
         """
+        for runner in self.runners:
+            runner.stop = stop
         closed: set[str] = set()
         while not stop.is_set():
             if self.step():
@@ -122,6 +113,9 @@ class Pipeline:
                 self.log.wait(self._waiting(), IDLE_WAIT_S)
         for runner in self.runners:
             runner.close()
+        for worker in self.workers:
+            if until_idle and worker.trouble:
+                raise worker.trouble
         return self.moved
 
     def settle(self) -> None:

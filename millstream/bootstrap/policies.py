@@ -17,7 +17,7 @@ from millstream.policy import Training, TrainingRequested
 from millstream.settings import GateSettings
 
 if TYPE_CHECKING:
-    from millstream.bootstrap.pipeline import Worker
+    from millstream.bootstrap.patience import Worker
     from millstream.bootstrap.runtime import Runtime
     from millstream.deploy.integrity import ManifestFacts
     from millstream.deploy.worker import GateWorker
