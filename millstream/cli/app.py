@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
 from millstream import __version__
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, Unavailable
 
 INTERNAL, INTERRUPTED = 70, 130
 
@@ -132,37 +133,52 @@ def hoist(args: list[str]) -> list[str]:
 
 def main(argv: list[str] | None = None) -> None:
     """Run a command line and exit with its code."""
+    _prepare_streams()
+    sys.exit(_run(hoist(sys.argv[1:] if argv is None else argv)))
+
+
+def _run(args: list[str]) -> int:
     try:
-        code = root.main(
-            args=hoist(sys.argv[1:] if argv is None else argv), prog_name="millstream", standalone_mode=False
-        )
-        _flush()
-        sys.exit(code if isinstance(code, int) else 0)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
-        sys.exit(INTERRUPTED)
+        code = root.main(args=args, prog_name="millstream", standalone_mode=False)
+        sys.stdout.flush()
+    except SystemExit:  # click leaves so when the reader of a pipe is gone
+        return 0
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except MillstreamError as error:
-        _debug()
-        click.echo(f"millstream: {error}", err=True)
-        sys.exit(error.exit_code)
-    except Exception as error:  # noqa: BLE001 — the last door: name it, never a traceback by default
-        _debug()
-        click.echo(f"millstream: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
-        sys.exit(INTERNAL)
+        return 0
+    except Exception as error:  # noqa: BLE001 — the last door
+        return _fail(error)
+    except KeyboardInterrupt:
+        return _fail(click.Abort())
+    return code if isinstance(code, int) else 0
 
 
-def _flush() -> None:
-    sys.stdout.flush()
-
-
-def _debug() -> None:
+def _fail(error: Exception) -> int:
+    """Say what went wrong, never with a traceback by default; the exit code."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    if isinstance(error, click.Abort):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
     if os.environ.get("MILLSTREAM_DEBUG") == "1":
-        raise  # noqa: PLE0704 — called only while an error is being handled
+        raise error
+    if isinstance(error, MillstreamError):
+        click.echo(f"millstream: {error}", err=True)
+        return error.exit_code
+    if isinstance(error, OSError):
+        click.echo(f"millstream: {error.filename or 'reading or writing'}: {error.strerror}", err=True)
+        return Unavailable.exit_code
+    click.echo(f"millstream: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
+    return INTERNAL
+
+
+def _prepare_streams() -> None:
+    """What can't be encoded is escaped, and closed streams swallow what is written."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 — for as long as the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

@@ -38,11 +38,12 @@ def runtime_of(ctx: click.Context) -> Runtime:
 
 
 def emit(schema: str, document: Any) -> None:
-    """Print one JSON document (a mapping or a struct) with its schema."""
+    """Print one JSON document (a mapping or a struct) with its schema; in ASCII where the terminal is no UTF-8."""
     import msgspec
 
     plain = {"schema": f"millstream.{schema}/1", **msgspec.to_builtins(document)}
-    sys.stdout.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
+    escaped = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    sys.stdout.write(json.dumps(plain, ensure_ascii=escaped, allow_nan=False) + "\n")
 
 
 def emit_items(schema: str, items: Sequence[Any], limit: int | None) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -337,13 +338,40 @@ def test_init_writes_a_file_that_changes_nothing(mill, cli):
     assert "move it away" in err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_standard_output_is_told(worked):
+    """Exit 3 in one line, as text and as JSON."""
+    for words in (("status",), ("status", "--json"), ("grades", "list")):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-c", "from millstream.cli import main; main()", *words], cwd=worked.folder,
+                env=worked.env, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
+            )  # fmt: skip
+        assert done.returncode == 3
+        assert "No space left" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_documents_are_json_whatever_the_terminal(mill, cli, examples):
+    """Where standard output is no UTF-8 the text is escaped, and stays the same text."""
+    events = (examples / "runs.ndjson").read_text(encoding="utf-8").replace("larkspur-growth-0", "l\u00e4rche-\u2192")
+    (mill.folder / "runs.ndjson").write_text(events, encoding="utf-8")
+    cli("import", mill.folder / "runs.ndjson")
+    mill.run("up", "--until-idle")
+    plain = mill.json("trajectories", "list")
+    assert any("l\u00e4rche-\u2192" in row["id"] for row in plain["items"])
+    assert mill.json("trajectories", "list", env={"PYTHONIOENCODING": "ascii"}) == plain
+    assert mill.run("trajectories", "list", env={"PYTHONIOENCODING": "ascii"}).returncode == 0
+
+
 def test_a_closed_pipe_is_no_error(worked):
     """`millstream … | head -1` ends quietly."""
-    command = f"{sys.executable} -c 'from millstream.cli import main; main()' trajectories list | head -1"
+    command = f"{sys.executable} -c 'from millstream.cli import main; main()' grades list | head -1"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], cwd=worked.folder, env=worked.env, capture_output=True, text=True,
         check=False, timeout=60,
     )  # fmt: skip
-    assert done.stdout.startswith("id")
+    assert done.returncode == 0
+    assert done.stdout.startswith("trajectory_id")
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
