@@ -276,6 +276,28 @@ def test_a_folder_that_cannot_be_written_says_so(mill, examples):
     assert recorded.returncode == 0, "an agent must not break because the log is away"
 
 
+def test_a_full_disk_waits_and_can_be_stopped(mill, examples, wait_until):
+    """The stages say what is missing and try again; SIGTERM still ends them; with room they go on, nothing lost."""
+    assert mill.run("import", examples / "runs.ndjson", examples / "chats.jsonl").returncode == 0
+    size = (mill.data / "log.db").stat().st_size
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2); "
+    told = mill.folder / "told"
+    with told.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", limited + "from millstream.cli import main; main()", str(size - 8192), "up"],
+            cwd=mill.folder, env=mill.env, stderr=errors,
+        )  # fmt: skip
+        wait_until(lambda: "trying again" in told.read_text() or process.poll() is not None)
+        assert process.poll() is None, told.read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 3
+    assert "free some space" in told.read_text()
+    assert "Traceback" not in told.read_text()
+    assert mill.run("up", "--until-idle").returncode == 0
+    assert mill.json("trajectories", "list")["total"] == 12
+    mill.audit()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_write_permission_says_so(mill):
     """The same by permission."""
