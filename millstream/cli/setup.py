@@ -15,7 +15,7 @@ import millstream as ms
 
 
 @ms.grader
-def exact(t: ms.Trajectory) -> ms.Grade:
+def same_text(t: ms.Trajectory) -> ms.Grade:
     """1 when the final answer is the reference, letter by letter."""
     if t.task.reference is None:
         return ms.abstain("no reference")
