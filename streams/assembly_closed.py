@@ -53,7 +53,7 @@ class Tombstones:
         if sys.byteorder == "big":
             marks.byteswap()
         self.stones[trajectory_id] = _HEAD.pack(run.sealed_ms, run.revision) + marks.tobytes()
-        if knows_age and since <= now:
+        if knows_age and run.born <= run.sealed_ms <= now:
             self._passing.append(trajectory_id)
         elif knows_age:
             heappush(self._ahead, (since + self._retain, trajectory_id))

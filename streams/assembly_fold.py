@@ -7,7 +7,7 @@ docs/architecture.md; each row has a unit test.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
+from itertools import count, repeat
 from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
@@ -33,7 +33,7 @@ from millstream.streams.assembly_closed import Tombstones
 from millstream.streams.assembly_effects import Effects
 from millstream.streams.assembly_ledger import Ledger
 from millstream.streams.assembly_node import answers, asks
-from millstream.streams.assembly_run import Line, Run, Timers, gapless, last_after, new_run
+from millstream.streams.assembly_run import INDEX_BITS, Line, Run, Timers, gapless, last_after, new_run
 from millstream.streams.assembly_seal import amendable, lacking, seal, whole
 from millstream.streams.assembly_timers import Timetable
 from millstream.trajectory import SealReason
@@ -114,8 +114,8 @@ class Fold:
         line at a time, and kinds are compared by class: ``isinstance`` on a msgspec struct goes through
         `abc` and costs 0.5 µs when it fails.
         """
-        now, light, slow = self.now, self._light, 0
-        kinds = map(_MIDDLE.get, map(type, events))
+        now, light, slow, start = self.now, self._light, 0, offset << INDEX_BITS
+        kinds = repeat(None) if imported else map(_MIDDLE.get, map(type, events))
         runs = map(self.runs.get, map(_name, events))
         event: Any
         for index, event, raw, kind, run in zip(count(), events, lines, kinds, runs):
@@ -128,8 +128,8 @@ class Fold:
                 and seq not in (lane := run.lane)
                 and event.id not in (identities := run.identities)
             ):
-                identities[event.id] = None
-                lane[seq] = (raw, offset, index)
+                identities[event.id] = start + index
+                lane[seq] = raw
                 run.last_ms = now
                 if kind is ToolReturned:
                     run.answered.append(event.call_id)
@@ -145,10 +145,10 @@ class Fold:
 
     def _weigh(self, name: str, run: Run, size: int) -> None:
         """Keep count of the bytes of a run that is large enough for a cap."""
-        if run.bytes < 0:
-            run.bytes = run.size
+        if run.weight < 0:
+            run.weight = run.size
         else:
-            run.bytes += size
+            run.weight += size
         self._settle(name, run)
 
     def _take(self, event: AnyEvent | EventError, line: Line, *, imported: bool) -> None:
@@ -180,7 +180,9 @@ class Fold:
             self.ledger.duplicate += 1
             run.duplicates += not run.reason
             return
-        run.identities[identity] = None
+        if len(run.identities) < 4 * self._settings.max_events:
+            run.identities[identity] = (line[1] << INDEX_BITS) + line[2]
+        run.imported = run.imported or imported
         if type(event) is TrajectoryEnded:
             self._end(name, run, event)
         if link is not None:
@@ -233,11 +235,12 @@ class Fold:
         for producer, lane in run.lanes.items():
             for seq in sorted(seq for seq in lane if seq > last.get(producer, MAX_SEQ)):
                 self._take_out(run)
-                self._after_end(name, producer, seq, lane.pop(seq))
+                raw = lane.pop(seq)
+                self._after_end(name, producer, seq, run.line(decode(raw).id, raw))
 
     def _take_out(self, run: Run) -> None:
         self.ledger.accepted -= 1
-        run.bytes = -1
+        run.weight = -1
         run.disturbed = True
 
     def _after_end(self, name: str, producer: str, seq: int, line: Line) -> None:
@@ -256,17 +259,17 @@ class Fold:
         held = lane.get(seq)
         if held is None:
             self._accept(name, run, event)
-            lane[seq] = line
+            lane[seq] = line[0]
             return
         self.ledger.conflict += 1
-        kept, lost = decode(held[0]).id, event.id
+        kept, lost = decode(held).id, event.id
         if not run.reason:
             run.conflicts += 1
             if lost < kept:
                 kept, lost = lost, kept
                 self._take_out(run)
                 self._accept(name, run, event)
-                lane[seq], line = line, held
+                lane[seq], line = line[0], run.line(lost, held)
         detail = f"trajectory {name} has two events at {producer}:{seq}: {kept!r} is kept, not {lost!r}"
         self._effects.refused("late:conflict", detail, line, name)
 
@@ -275,11 +278,11 @@ class Fold:
         held = run.spans.get(link.key)
         if held is not None:
             self.ledger.superseded += 1
-            if _rank(link, line) < _rank(decode(held[0]).link, held):
+            if _rank(link, line[0]) < _rank(decode(held).link, held):
                 return
             self._take_out(run)
         self._accept(name, run, event)
-        run.spans[link.key] = line
+        run.spans[link.key] = line[0]
         run.linked, run.plain = True, None
         if run.end_ms < 0 and link.root and link.finality > 0:
             run.end_ms = self.now
@@ -289,7 +292,7 @@ class Fold:
         if run.reason:
             self._reopen(name, run)
         self.ledger.accepted += 1
-        run.bytes = -1
+        run.weight = -1
         run.last_ms = self.now
         if type(event) is TrajectoryEnded:
             run.disturbed = run.disturbed or bool(run.end_reason)
@@ -320,9 +323,14 @@ class Fold:
             self._sealing.arm(name, run)
 
     def _full(self, run: Run) -> bool:
-        if run.bytes < 0:
-            run.bytes = run.size
-        return run.bytes > self._settings.max_bytes or run.events > self._settings.max_events
+        if run.weight < 0:
+            run.weight = run.size
+        limits = self._settings
+        return (
+            run.weight > limits.max_bytes
+            or run.events > limits.max_events
+            or len(run.identities) > 2 * limits.max_events
+        )
 
     def _seal(self, name: str, run: Run, reason: SealReason, at: int) -> None:
         run.sealed_ms = at
@@ -341,6 +349,6 @@ class Fold:
         self.ledger.purged += not self.closed.close(name, run, self.now)
 
 
-def _rank(link: Link | None, line: Line) -> tuple[int, str]:
+def _rank(link: Link | None, raw: bytes) -> tuple[int, str]:
     """Of several versions of a linked event the highest wins, in whatever order they come."""
-    return (link.finality if link is not None else 0, content_digest(line[0]))
+    return (link.finality if link is not None else 0, content_digest(raw))

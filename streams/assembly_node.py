@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from millstream.codec import decode
 from millstream.events import AnyEvent, Link, ModelResponded, ToolReturned
-from millstream.streams.assembly_run import Line
 
 
 class Node(Struct, frozen=True):
@@ -28,9 +27,9 @@ class Node(Struct, frozen=True):
         return -1 if self.event.seq is None or self.event.link is not None else self.event.seq
 
 
-def nodes(lines: Iterable[Line]) -> list[Node]:
+def nodes(lines: Iterable[bytes]) -> list[Node]:
     """The events of accepted lines."""
-    return [Node(decode(raw), raw) for raw, _, _ in lines]
+    return [Node(decode(raw), raw) for raw in lines]
 
 
 def asks(event: AnyEvent) -> tuple[str, ...]:

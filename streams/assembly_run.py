@@ -13,8 +13,10 @@ from millstream.settings import Assembly
 MAX_MISSING = 1000
 """How many missing seqs a trajectory names; the rest is a number."""
 
+INDEX_BITS = 20
+
 Line: TypeAlias = tuple[bytes, int, int]
-"""One accepted event: its raw line, and the offset and index where it lay."""
+"""A raw line, and the offset and index where it lay."""
 
 
 class Run(Struct):
@@ -26,22 +28,23 @@ class Run(Struct):
     A lane holds sequenced events by seq: ``lane`` those of the first ``producer``, ``others`` of the
     rest; ``spans`` hold linked ones by key. ``last``: the last seq of each producer that an end event
     listed, None while no end came. ``identities``: of every event ever seen (event ids; for linked
-    events the hash of the line), in order of arrival. What the hot path touches stands first.
+    events the hash of the line), in order of arrival, with where it lay: offset << `INDEX_BITS` + index.
+    What the hot path touches stands first.
 
     ``asked``, ``answered`` and ``end_reason`` spare decoding the lines again when the run is sealed;
     ``disturbed`` says that an accepted event was taken out again, so that they can't be trusted.
     Derived: ``plain`` (``producer`` while the run is open, its end unknown and without links, else None),
-    ``bytes`` (−1 while nobody asked) and ``scheduled`` (the run's timer).
+    ``weight`` (its bytes, −1 while nobody asked) and ``scheduled`` (the run's timer).
     """
 
     producer: str
-    lane: dict[int, Line]
-    identities: dict[str, None]
+    lane: dict[int, bytes]
+    identities: dict[str, int]
     asked: list[str]
     answered: list[str]
     plain: str | None
     last_ms: int
-    bytes: int
+    weight: int
     scheduled: int
     first_ms: int
     age_ms: int
@@ -58,16 +61,16 @@ class Run(Struct):
     disturbed: bool = False
     end_reason: str = ""
     last: dict[str, int] | None = None
-    others: dict[str, dict[int, Line]] = field(default_factory=dict)
-    spans: dict[str, Line] = field(default_factory=dict)
+    others: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    spans: dict[str, bytes] = field(default_factory=dict)
 
     @property
-    def lanes(self) -> dict[str, dict[int, Line]]:
+    def lanes(self) -> dict[str, dict[int, bytes]]:
         """Every producer's lane that holds something."""
         lanes = {self.producer: self.lane, **self.others}
         return {producer: lane for producer, lane in lanes.items() if lane}
 
-    def lane_of(self, producer: str) -> dict[int, Line]:
+    def lane_of(self, producer: str) -> dict[int, bytes]:
         """A producer's lane, made if there was none."""
         if producer == self.producer:
             return self.lane
@@ -81,13 +84,18 @@ class Run(Struct):
     @property
     def size(self) -> int:
         """The bytes of its lines."""
-        return sum([len(line[0]) for line in self.lines()])
+        return sum(map(len, self.lines()))
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[bytes]:
         """Every accepted line, in no order that means anything."""
         for lane in self.lanes.values():
             yield from lane.values()
         yield from self.spans.values()
+
+    def line(self, identity: str, raw: bytes) -> Line:
+        """An event's line with where it lay."""
+        place = self.identities[identity]
+        return raw, place >> INDEX_BITS, place & ((1 << INDEX_BITS) - 1)
 
 
 class Timers(Struct, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from operator import itemgetter
 from typing import cast
 
 import msgspec
@@ -16,7 +15,6 @@ from millstream.streams.assembly_run import Run, gapless, missing_seqs
 from millstream.trajectory import STATUS_OF, SealReason
 
 _encode = msgspec.json.Encoder().encode
-_raw = itemgetter(0)
 
 
 def whole(run: Run) -> bool:
@@ -55,7 +53,7 @@ def seal(trajectory_id: str, run: Run, reason: SealReason, partition: int, mappi
     broken: tuple[str, ...] = ()
     if not (run.others or run.spans or run.disturbed):
         lane = run.lane
-        lines = list(map(_raw, map(lane.__getitem__, sorted(lane))))
+        lines = list(map(lane.__getitem__, sorted(lane)))
         asked, answered, end_reason = run.asked, run.answered, run.end_reason
     else:
         lines, asked, answered, end_reason, broken = _decoded(run)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from millstream.errors import Unavailable
 from millstream.streams.assembly_closed import Stones
 from millstream.streams.assembly_ledger import Ledger
-from millstream.streams.assembly_run import Line, Run
+from millstream.streams.assembly_run import Run
 
 FORMAT = 1
 
@@ -24,9 +24,9 @@ class PackedRun(Struct, array_like=True, frozen=True):
     counts: tuple[int, int]
     marks: tuple[bool, bool, bool, bool]
     last: list[tuple[str, int]] | None
-    lanes: list[tuple[str, list[tuple[int, Line]]]]
-    spans: list[tuple[str, Line]]
-    identities: list[str]
+    lanes: list[tuple[str, list[tuple[int, bytes]]]]
+    spans: list[tuple[str, bytes]]
+    identities: list[tuple[str, int]]
     calls: tuple[list[str], list[str]]
     end_reason: str
 
@@ -59,7 +59,7 @@ def pack_run(trajectory_id: str, run: Run) -> PackedRun:
         None if run.last is None else sorted(run.last.items()),
         sorted((producer, sorted(lane.items())) for producer, lane in run.lanes.items()),
         sorted(run.spans.items()),
-        list(run.identities),
+        list(run.identities.items()),
         (run.asked, run.answered),
         run.end_reason,
     )
@@ -74,12 +74,12 @@ def unpack_run(packed: PackedRun) -> Run:
     return Run(
         producer=packed.producer,
         lane=lanes.pop(packed.producer, {}),
-        identities=dict.fromkeys(packed.identities),
+        identities=dict(packed.identities),
         asked=packed.calls[0],
         answered=packed.calls[1],
         plain=None if packed.reason or linked or packed.last is not None else packed.producer,
         last_ms=last_ms,
-        bytes=-1,
+        weight=-1,
         scheduled=-1,
         first_ms=first_ms,
         age_ms=age_ms,

@@ -107,7 +107,7 @@ def test_i11_the_state_is_bounded(logs, mode, data):
             assert run.revision <= logs.settings.max_revisions
             assert run.reason or run.events <= logs.settings.max_events
             assert run.reason or run.size <= logs.settings.max_bytes
-            assert run.bytes in (-1, run.size)
+            assert run.weight in (-1, run.size)
     log.feed(logs.record(len(records), 10**6, logs.tick()))
     assert log.assembler.open == 0
     assert set(log.assembler._fold.closed.stones) <= {"without-age"}
