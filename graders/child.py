@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from millstream.errors import GraderError, SettingsError
-from millstream.grade import Grade
+from millstream.grade import Grade, fail
 from millstream.graders import messages
 from millstream.graders.registry import Grader, Registry
 from millstream.graders.userfiles import load_entry_points, load_file
 from millstream.trajectory import Trajectory
+
+MAX_WORDS: Final = 10_000
+"""How many characters of a grade's reason and label are kept."""
 
 
 def handle(method: str, payload: bytes) -> bytes:
@@ -57,8 +63,8 @@ _registries: dict[bytes, Registry] = {}
 
 def _grade(work: messages.Work) -> messages.Done:
     registry = _registry(work.load)
-    graders = [registry.get(name) for name in work.graders]
-    rows = [[_timed(grader, trajectory) for grader in graders] for trajectory in work.trajectories]
+    graders = [_unchanged(registry.get(name), epoch) for name, epoch in work.graders]
+    rows = [[_timed(grader, messages.decode_trajectory(raw)) for grader in graders] for raw in work.trajectories]
     return messages.Done(
         grades=tuple(tuple(grade for grade, _ in row) for row in rows),
         latencies=tuple(tuple(ns for _, ns in row) for row in rows),
@@ -67,5 +73,23 @@ def _grade(work: messages.Work) -> messages.Done:
 
 def _timed(grader: Grader, trajectory: Trajectory) -> tuple[Grade, int]:
     begun = time.perf_counter_ns()
-    grade = grader(trajectory)
+    grade = _sound(grader(trajectory))
     return grade, time.perf_counter_ns() - begun
+
+
+def _unchanged(grader: Grader, epoch: str) -> Grader:
+    """The grader, if it is still the one whose epoch its grades will bear: a file may change under a child
+    that is replaced.
+    """
+    if grader.epoch != epoch:
+        raise GraderError(f"grader {grader.name!r} was changed since it was loaded; start `millstream up` again")
+    return grader
+
+
+def _sound(grade: Grade) -> Grade:
+    """The grade with its words bounded; `Failed` when a field of it is none that can be written down."""
+    try:
+        words = {name: getattr(grade, name)[:MAX_WORDS] for name in ("reason", "label") if getattr(grade, name, "")}
+        return messages.decode_grade(messages.encode(msgspec.structs.replace(grade, **words)))
+    except Exception as error:  # noqa: BLE001 — a user's grade may hold anything
+        return fail(f"a grader returned a grade that can't be written: {error}"[:1000], "unparsable")

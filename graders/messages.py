@@ -1,11 +1,13 @@
-"""What the grading process and its child say to each other: msgpack, both ways."""
+"""What the grading process and its child say to each other: JSON, both ways, since trajectories came as
+JSON and may hold what other codecs can't (whole numbers of any size).
+"""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 from millstream.grade import Grade
 from millstream.graders.registry import Source
@@ -55,11 +57,14 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """Grade each trajectory with each grader. ``load`` lets a fresh child load what its forerunner had."""
+    """Grade each trajectory with each grader, named with the epoch that its grades will bear. ``load`` lets
+    a fresh child load what its forerunner had. A trajectory is the JSON of a `Trajectory`: each grader
+    gets one of its own, which it may change.
+    """
 
     load: Load
-    graders: tuple[str, ...]
-    trajectories: tuple[Trajectory, ...]
+    graders: tuple[tuple[str, str], ...]
+    trajectories: tuple[Raw, ...]
 
 
 class Done(Struct, frozen=True, kw_only=True):
@@ -69,8 +74,10 @@ class Done(Struct, frozen=True, kw_only=True):
     latencies: tuple[tuple[int, ...], ...]
 
 
-encode = msgspec.msgpack.Encoder().encode
-decode_load = msgspec.msgpack.Decoder(Load).decode
-decode_loaded = msgspec.msgpack.Decoder(Loaded).decode
-decode_work = msgspec.msgpack.Decoder(Work).decode
-decode_done = msgspec.msgpack.Decoder(Done).decode
+encode = msgspec.json.Encoder().encode
+decode_load = msgspec.json.Decoder(Load).decode
+decode_loaded = msgspec.json.Decoder(Loaded).decode
+decode_work = msgspec.json.Decoder(Work).decode
+decode_done = msgspec.json.Decoder(Done).decode
+decode_trajectory = msgspec.json.Decoder(Trajectory).decode
+decode_grade = msgspec.json.Decoder(Grade).decode

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Final, Literal, TypeAlias, overload
 
 from millstream.errors import GraderError, SettingsError
@@ -49,10 +50,9 @@ class Grader:
     def __call__(self, trajectory: Trajectory) -> Grade:
         """The grade of a trajectory."""
         try:
-            value = self.function(trajectory)
-        except Exception as error:  # noqa: BLE001 — a user's function may raise anything
+            return as_grade(self.function(trajectory), self.low, self.high)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 — a user's function may raise anything
             return fail(f"{type(error).__name__}: {error}"[:1000])
-        return as_grade(value, self.low, self.high)
 
     def with_epoch(self, epoch: str, source: Source) -> Grader:
         """The same grader with its epoch known."""
@@ -62,20 +62,22 @@ class Grader:
 def as_grade(value: object, low: float = 0.0, high: float = 1.0) -> Grade:
     """What a grader returned, as a `Grade`.
 
-    A number counts when it lies in [low, high]; bool, None, NaN, text and everything else is `Failed`.
+    A number (numpy's too) counts when it lies in [low, high]; bool, None, NaN, text and everything else is
+    `Failed`.
     """
     if isinstance(value, Scored):
         return value if low <= value.score <= high else _outside(value.score, low, high)
     if isinstance(value, Abstained | Failed | Censored):
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | Real):
         wanted = "a Grade (ms.score, ms.abstain, ms.fail) or a number"
         return fail(
             f"a grader returned {type(value).__name__} {str(value)[:80]!r}; it must return {wanted}", "unparsable"
         )
     if not math.isfinite(value):
         return fail(f"a grader returned {value!r}; a score must be finite", "unparsable")
-    return Scored(score=float(value)) if low <= value <= high else _outside(value, low, high)
+    number = float(value)
+    return Scored(score=number) if low <= number <= high else _outside(number, low, high)
 
 
 def _outside(value: float, low: float, high: float) -> Failed:

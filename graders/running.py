@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from millstream.errors import GraderError, MillstreamError, SettingsError, Unavailable
 from millstream.grade import Failed, Grade, fail
@@ -80,9 +80,11 @@ class Crew:
         return [[self._alone(grader, t, first) for grader in graders] for t in trajectories]
 
     def _together(self, graders: Sequence[Grader], trajectories: Sequence[Trajectory]) -> list[list[list[Given]]]:
-        names = tuple(grader.name for grader in graders)
-        work = messages.Work(load=self._load, graders=names, trajectories=tuple(trajectories))
-        done = messages.decode_done(self._ask(messages.encode(work)))
+        names = tuple((grader.name, grader.epoch) for grader in graders)
+        raw = tuple(Raw(messages.encode(trajectory)) for trajectory in trajectories)
+        done = messages.decode_done(
+            self._ask(messages.encode(messages.Work(load=self._load, graders=names, trajectories=raw)))
+        )
         return [
             [[Given(grader, grade, 1, ns)] for grader, grade, ns in zip(graders, row, latencies, strict=True)]
             for row, latencies in zip(done.grades, done.latencies, strict=True)

@@ -170,20 +170,32 @@ class ChildPool:
 
 def _serve(module: str, answers: int) -> None:
     threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
-    handler = importlib.import_module(module)
-    source = sys.stdin.buffer
-    with os.fdopen(answers, "wb") as sink:
+    me = os.getpid()
+    os.set_inheritable(answers, False)
+    with os.fdopen(_private_input(), "rb") as source, os.fdopen(answers, "wb") as sink:
+        handler = importlib.import_module(module)
         while len(head := source.read(_HEAD.size)) == _HEAD.size:
             length, name_length = _HEAD.unpack(head)
             body = source.read(length)
             method, payload = body[:name_length].decode(), body[name_length + 1 :]
             try:
                 status, answer = _OK, handler.handle(method, payload)
-            except Exception as error:  # noqa: BLE001 — whatever a handler raises goes back as text
+            except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever a handler raises goes back as text
                 text = "".join(traceback.format_exception_only(error)).strip()
                 status, answer = _ERROR, text.encode("utf-8", "replace")
+            if os.getpid() != me:
+                os._exit(0)  # a fork that the handler made and let run on: the answer is its parent's to give
             sink.write(_HEAD.pack(len(answer), status) + answer)
             sink.flush()
+
+
+def _private_input() -> int:
+    """Where calls come from; what a handler or a process it starts reads as standard input is empty."""
+    source = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return source
 
 
 def _leave_with(parent: int) -> None:
