@@ -22,6 +22,7 @@ _USAGE_NAMES = {
     "cached_tokens": ("cached_tokens", "cache_read_input_tokens"),
     "reasoning_tokens": ("reasoning_tokens",),
 }
+_MOST_TOKENS = 2**53
 _USAGE_DETAILS = ("prompt_tokens_details", "completion_tokens_details", "input_tokens_details", "output_tokens_details")
 
 
@@ -128,7 +129,8 @@ def usage_of(value: Any) -> Usage:
 
 
 def _count(fields: Mapping[str, Any], names: tuple[str, ...]) -> int:
-    return next((int(n) for name in names if (n := number(fields.get(name))) is not None), 0)
+    count = next((int(n) for name in names if (n := number(fields.get(name))) is not None), 0)
+    return count if abs(count) < _MOST_TOKENS else 0
 
 
 def number(value: Any) -> float | None:

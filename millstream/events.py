@@ -25,8 +25,10 @@ Split: TypeAlias = Literal["train", "held_out", "report"]
 FeedbackSource: TypeAlias = Literal["user", "human", "environment", "outcome"]
 EndReason: TypeAlias = Literal["done", "limit", "crash", "cancelled"]
 LogprobKind: TypeAlias = Literal["raw", "processed"]
-Nanoseconds: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""Since the epoch, in 64 bits; a larger number is no time."""
+Whole: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""A whole number in 64 bits: what state and snapshots can hold. A larger one makes a dead letter."""
+Nanoseconds: TypeAlias = Whole
+"""Since the epoch; a larger number is no time."""
 
 
 class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -73,17 +75,17 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens and money of one model call."""
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
+    input_tokens: Whole = 0
+    output_tokens: Whole = 0
+    cached_tokens: Whole = 0
+    reasoning_tokens: Whole = 0
     cost: float = 0.0
 
 
 class Truncated(Struct, frozen=True, kw_only=True):
     """What a bounded text was before it was cut."""
 
-    length: int
+    length: Whole
     sha256: str
 
 
@@ -98,7 +100,7 @@ class Link(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str
     parent: str = ""
     after: str = ""
-    finality: int = 0
+    finality: Whole = 0
     root: bool = False
 
 
@@ -122,12 +124,12 @@ class TrajectoryStarted(Event, frozen=True, kw_only=True, omit_defaults=True, ta
 
     task: Task = field(default_factory=Task)
     lineage: str = ""
-    policy_version: int | None = None
+    policy_version: Whole | None = None
     interface: Interface = field(default_factory=Interface)
     split: Split | None = None
     group: str = ""
-    attempt: int = 0
-    group_size: int = 1
+    attempt: Whole = 0
+    group_size: Whole = 1
     propensity: float | None = None
     tools: tuple[dict[str, Any], ...] = ()
     source: str = ""
@@ -154,9 +156,9 @@ class ModelResponded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=T
     response_id: str = ""
     temperature: float | None = None
     top_p: float | None = None
-    top_k: int | None = None
-    prompt_token_ids: tuple[int, ...] | None = None
-    token_ids: tuple[int, ...] | None = None
+    top_k: Whole | None = None
+    prompt_token_ids: tuple[Whole, ...] | None = None
+    token_ids: tuple[Whole, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     logprob_kind: LogprobKind | None = None
     truncated: Truncated | None = None
@@ -169,7 +171,7 @@ class ToolReturned(Event, frozen=True, kw_only=True, omit_defaults=True, tag=Tru
     name: str = ""
     output: str = ""
     error: str = ""
-    duration_ns: int = 0
+    duration_ns: Nanoseconds = 0
     truncated: Truncated | None = None
 
 
@@ -182,7 +184,7 @@ class FeedbackGiven(Event, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     label: str = ""
     comment: str = ""
     response_id: str = ""
-    valid_time_ns: int = 0
+    valid_time_ns: Nanoseconds = 0
 
 
 class TrajectoryEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True):

@@ -12,6 +12,9 @@ from millstream.rollout import RolloutFacts
 from millstream.streams.signatures import signature
 from millstream.trajectory import Trajectory
 
+MAX_TOKENS = 2**53
+"""No run has more; told numbers may add up to more than state can hold."""
+
 
 def facts_of(t: Trajectory, size: int) -> RolloutFacts:
     """The facts of a trajectory whose record is ``size`` bytes long."""
@@ -34,11 +37,16 @@ def facts_of(t: Trajectory, size: int) -> RolloutFacts:
         hit_limit=t.hit_limit,
         trainable=bool(text) or any(r.token_ids for r in responses),
         bytes=size,
-        policy_tokens=sum(len(r.token_ids) if r.token_ids is not None else r.usage.output_tokens for r in responses),
+        policy_tokens=min(sum(map(_tokens, responses)), MAX_TOKENS),
         steps=len(responses),
         token_hash=token_hash(responses, text),
         signature=signature(text),
     )
+
+
+def _tokens(response: ModelResponded) -> int:
+    """How many tokens were sampled: counted, else as told."""
+    return max(0, response.usage.output_tokens) if response.token_ids is None else len(response.token_ids)
 
 
 def policy_text(responses: tuple[ModelResponded, ...]) -> str:

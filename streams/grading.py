@@ -55,7 +55,7 @@ class GradingStage:
             if record.headers.get("kind") == "feedback":
                 return [self._of_feedback(_feedback(record.value), record)]
             return [self._of_trajectory(_trajectory(record.value), record)]
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, EventError) as error:
+        except (msgspec.MsgspecError, EventError, ValueError, ArithmeticError, RecursionError) as error:
             return [self._dead(record, str(error))]
 
     def deadline_ms(self) -> int | None:
