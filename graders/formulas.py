@@ -49,11 +49,12 @@ _BINARY: Final[dict[str, Callable[[float, float], float]]] = {
 class Parser:
     """Recursive descent: sum → product → signed → power → atom, each a closure over the scores."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.place, self.depth = text, 0, 0
+    def __init__(self, text: str, where: str = "[reward] formula") -> None:
+        """``where`` is what messages call the formula."""
+        self.text, self.where, self.place, self.depth = text, where, 0, 0
         self.names: set[str] = set()
         if len(text) > MAX_LENGTH:
-            raise SettingsError(f"[reward] formula is longer than {MAX_LENGTH} characters")
+            raise SettingsError(f"{self.where} is longer than {MAX_LENGTH} characters")
         self.kind, self.lexeme = "", ""
         self._advance()
 
@@ -74,7 +75,7 @@ class Parser:
 
     def _fail(self, wanted: str, at: int | None = None) -> None:
         place = self.start if at is None else at
-        raise SettingsError(f"[reward] formula {self.text!r}: expected {wanted} at character {place + 1}")
+        raise SettingsError(f"{self.where} {self.text!r}: expected {wanted} at character {place + 1}")
 
     def _take(self, sign: str) -> bool:
         if self.kind == "sign" and self.lexeme == sign:
@@ -85,7 +86,7 @@ class Parser:
     def _sum(self) -> Node:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise SettingsError(f"[reward] formula {self.text[:60]!r}…: nested deeper than {MAX_DEPTH}")
+            raise SettingsError(f"{self.where} {self.text[:60]!r}…: nested deeper than {MAX_DEPTH}")
         node = self._joined("+-", self._product)
         self.depth -= 1
         return node
@@ -115,7 +116,7 @@ class Parser:
             return base
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise SettingsError(f"[reward] formula {self.text[:60]!r}…: nested deeper than {MAX_DEPTH}")
+            raise SettingsError(f"{self.where} {self.text[:60]!r}…: nested deeper than {MAX_DEPTH}")
         exponent = self._signed()
         self.depth -= 1
         return _binary(math.pow, base, exponent)
@@ -138,7 +139,7 @@ class Parser:
 
     def _grade(self, name: str) -> Node:
         if self.lexeme == "(":
-            raise SettingsError(f"[reward] formula: no function {name!r}{nearest(name, sorted(FUNCTIONS))}")
+            raise SettingsError(f"{self.where}: no function {name!r}{nearest(name, sorted(FUNCTIONS))}")
         self.names.add(name)
         return lambda scores: scores[name]
 
@@ -150,9 +151,7 @@ class Parser:
         self._close()
         fewest, most, function = FUNCTIONS[name]
         if not fewest <= len(arguments) <= most:
-            raise SettingsError(
-                f"[reward] formula: {name} takes {most} argument{'s' * (most > 1)}, not {len(arguments)}"
-            )
+            raise SettingsError(f"{self.where}: {name} takes {most} argument{'s' * (most > 1)}, not {len(arguments)}")
         return lambda scores: function(*(argument(scores) for argument in arguments))
 
     def _close(self) -> None:

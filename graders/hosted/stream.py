@@ -1,0 +1,91 @@
+"""Hosted graders as graders of the stream: ``[graders] files = ["my_grader.json"]``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from millstream.codec import digest
+from millstream.errors import SettingsError
+from millstream.grade import Grade
+from millstream.graders.hosted.definitions import Definition, Multi, ScoreModel, Single, StringCheck, TextSimilarity
+from millstream.graders.hosted.parsing import parse
+from millstream.graders.hosted.running import missing, run
+from millstream.graders.hosted.samples import item_of_run, sample_of_run
+from millstream.graders.hosted.similarity import LIBRARIES, measure
+from millstream.graders.registry import Grader, grader
+from millstream.settings import nearest
+from millstream.trajectory import Trajectory
+
+VERSION: Final = 1
+"""Raised when the same file gives other outcomes."""
+OPTIONS: Final = ("low", "high")
+
+
+def is_hosted(file: str) -> bool:
+    """Whether a name in ``[graders] files`` is a hosted grader's JSON."""
+    return file.lower().endswith(".json")
+
+
+def load_hosted(file: Path, options: Mapping[str, Mapping[str, Any]]) -> Grader:
+    """The grader of a JSON file, named as a formula can name it. Raises `SettingsError` with file and field."""
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"no grader file at {file} ({error.strerror}); [graders] files names it") from None
+    definition = parse(text, where=str(file))
+    _ready(definition, str(file))
+    name = grader_name(definition.name)
+    low, high = _range(definition, options.get(name, {}), f"[graders.options.{name}]")
+    made = grader(name=name, low=low, high=high)(graded(definition))
+    return made.with_epoch(f"{name}@{_epoch(definition, low, high)[:16]}", "file")
+
+
+def grader_name(name: str) -> str:
+    """The name in the stream: letters, digits and underscores, so that a reward formula can hold it."""
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "hosted"
+    return plain if not plain[0].isdigit() else f"_{plain}"
+
+
+def graded(definition: Definition) -> Callable[[Trajectory], Grade]:
+    """The definition as a function of a trajectory."""
+    return lambda t: run(definition, item_of_run(t), sample_of_run(t)).grade
+
+
+def _parts(definition: Definition) -> list[Single]:
+    return list(definition.graders.values()) if isinstance(definition, Multi) else [definition]
+
+
+def _ready(definition: Definition, where: str) -> None:
+    """Raises at the start, rather than failing every grade, what this version can't run."""
+    for part in _parts(definition):
+        if isinstance(part, TextSimilarity):
+            measure(part.evaluation_metric)
+        elif not isinstance(part, StringCheck):
+            raise SettingsError(f"{where}: {missing(part)}")
+
+
+def _range(definition: Definition, options: Mapping[str, Any], where: str) -> tuple[float, float]:
+    for option in options:
+        if option not in OPTIONS:
+            raise SettingsError(f"{where}: unknown option {option!r}{nearest(option, list(OPTIONS))}")
+    low, high = definition.range if isinstance(definition, ScoreModel) else (0.0, 1.0)
+    given = options.get("low", low), options.get("high", high)
+    for end in given:
+        if isinstance(end, bool) or not isinstance(end, int | float) or not math.isfinite(end):
+            raise SettingsError(f"{where}: low and high must be numbers, not {end!r}")
+    return float(given[0]), float(given[1])
+
+
+def _epoch(definition: Definition, low: float, high: float) -> str:
+    """A hash of all that decides a grade: the fields, the range, this module's version, the libraries used."""
+    similar = any(isinstance(part, TextSimilarity) for part in _parts(definition))
+    libraries = [f"{name} {metadata.version(name)}" for name in LIBRARIES] if similar else []
+    fields = msgspec.json.encode(definition, order="deterministic")
+    return digest("hosted", VERSION, fields, f"{low!r} {high!r}", *libraries)
