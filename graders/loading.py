@@ -1,7 +1,8 @@
 """From settings to the graders that run: built-ins here, people's own in a child process.
 
-``[graders] files`` names files whose graders all run; ``enabled`` names built-ins and graders of installed
-packages. A grader of one's own stands before a built-in of the same name.
+``[graders] files`` names files whose graders all run: Python in the child, hosted JSON here. ``enabled``
+names built-ins and graders of installed packages. A grader of one's own stands before a built-in of the
+same name.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 from millstream.errors import SettingsError
 from millstream.graders import feedback, messages
 from millstream.graders.builtin import BUILTINS, builtin
+from millstream.graders.hosted.stream import is_hosted, load_hosted
+from millstream.graders.registry import Grader
 from millstream.graders.running import Crew, GraderSet, Spawn
 from millstream.graders.userfiles import offered
 from millstream.settings import Graders, nearest
@@ -25,9 +28,11 @@ def load(settings: Graders, root: Path, spawn: Spawn) -> GraderSet:
     """
     packaged = offered()
     wanted = tuple(name for name in settings.enabled if name in packaged)
-    crew = _crew(settings, root, wanted, spawn) if settings.files or wanted else None
+    hosted = _hosted(settings, root)
+    code = any(not is_hosted(file) for file in settings.files)
+    crew = _crew(settings, root, wanted, spawn) if code or wanted else None
     try:
-        return _set(settings, root, crew)
+        return _set(settings, root, crew, hosted)
     except SettingsError:
         if crew:
             crew.close()
@@ -59,13 +64,25 @@ def load_one(name: str, settings: Graders, root: Path, spawn: Spawn) -> GraderSe
 def _crew(settings: Graders, root: Path, wanted: Sequence[str], spawn: Spawn) -> Crew:
     if settings.timeout_s <= 0 or settings.attempts < 1:
         raise SettingsError("[graders]: timeout_s must be above 0 and attempts at least 1")
-    files = tuple(str((root / Path(file).expanduser()).resolve()) for file in settings.files)
+    files = tuple(str(_path(root, file)) for file in settings.files if not is_hosted(file))
     load = messages.Load(files=files, wanted=tuple(wanted), options=settings.options)
     return Crew(spawn, load, timeout_s=settings.timeout_s, attempts=settings.attempts)
 
 
-def _set(settings: Graders, root: Path, crew: Crew | None) -> GraderSet:
-    own = {grader.name for grader in crew.graders} if crew else set()
+def _path(root: Path, file: str) -> Path:
+    return (root / Path(file).expanduser()).resolve()
+
+
+def _hosted(settings: Graders, root: Path) -> list[Grader]:
+    return [load_hosted(_path(root, file), settings.options) for file in settings.files if is_hosted(file)]
+
+
+def _set(settings: Graders, root: Path, crew: Crew | None, hosted: Sequence[Grader]) -> GraderSet:
+    theirs = [grader.name for grader in (*hosted, *(crew.graders if crew else ()))]
+    own = set(theirs)
+    for name in own:
+        if theirs.count(name) > 1:
+            raise SettingsError(f"[graders] files: two graders are named {name!r}; rename one")
     names = [name for name in dict.fromkeys(settings.enabled) if name not in own and not _is_feedback(name)]
     for name in names:
         if name not in BUILTINS:
@@ -74,7 +91,8 @@ def _set(settings: Graders, root: Path, crew: Crew | None) -> GraderSet:
     for name in settings.options:
         if name not in {*BUILTINS, *own}:
             raise SettingsError(f"[graders.options.{name}]: no such grader{nearest(name, sorted({*BUILTINS, *own}))}")
-    return GraderSet([builtin(name, settings.options.get(name), root) for name in names], crew)
+    builtins = [builtin(name, settings.options.get(name), root) for name in names]
+    return GraderSet([*builtins, *hosted], crew)
 
 
 def _is_feedback(name: str) -> bool:
