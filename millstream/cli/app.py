@@ -44,7 +44,7 @@ COMMANDS: dict[str, Entry] = {
     "trainings": Entry("look:trainings", "Fine-tunes, from request to result."),
     "policies": Entry("look:policies", "Policy versions and which one serves."),
     "buffer": Entry("buffer:buffer", "The replay buffer: figures, and rebuilding it from the log."),
-    "graders": Entry("look:graders", "The graders that are set up."),
+    "graders": Entry("graders:graders", "The graders that are set up; hosted grader files checked and tried."),
     "baseline": Entry("look:baseline", "How well the recorded runs did, by policy version."),
     "train": Entry("policy:train", "Ask for a training by hand."),
     "gate": Entry("policy:gate", "Judge a candidate against the champion."),

@@ -159,24 +159,6 @@ def status(ctx: click.Context, as_json: bool) -> None:
 
 
 @click.command()
-@json_option
-@click.pass_context
-def graders(ctx: click.Context, as_json: bool) -> None:
-    """The graders that run on every trajectory, with their ranges and epochs, and the reward formula."""
-    runtime = runtime_of(ctx)
-    formula = runtime.plans[0].reward.formula
-    rows = [
-        {"name": g.name, "epoch": g.epoch, "low": g.low, "high": g.high, "source": g.source}
-        for g in runtime.graders.graders
-    ]
-    if as_json:
-        emit("graders", {"items": rows, "total": len(rows), "formula": formula})
-    else:
-        table((tuple(row.values()) for row in rows), ("name", "epoch", "low", "high", "source"))
-        click.echo(f"reward = {formula}")
-
-
-@click.command()
 @click.option("--grader", metavar="NAME", default="", help="Only this grader.")
 @json_option
 @as_of_option

@@ -204,7 +204,7 @@ def test_a_missing_part_is_named_with_its_mend(lean, tmp_path):
         ("up", "--until-idle"): "embedded",
         ("buffer", "stats"): "embedded",
         ("--settings", str(training), "up", "--until-idle"): "train,mlflow",
-        ("--settings", str(schema), "graders"): "graders",
+        ("--settings", str(schema), "graders", "list"): "graders",
         ("demo", "--dir", "demo"): "embedded,train,mlflow",
     }
     for words, extra in wanted.items():

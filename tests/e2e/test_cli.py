@@ -332,7 +332,7 @@ def test_init_writes_a_file_that_changes_nothing(mill, cli):
     told = json.loads(cli("settings", "show", "--json")[1])["items"]
     assert [(row["key"], row["value"]) for row in told] == [(row["key"], row["value"]) for row in before]
     (mill.folder / "millstream.toml").write_text('[graders]\nfiles = ["graders.py"]\n', encoding="utf-8")
-    assert "same_text" in [row["name"] for row in json.loads(cli("graders", "--json")[1])["items"]]
+    assert "same_text" in [row["name"] for row in json.loads(cli("graders", "list", "--json")[1])["items"]]
     code, _, err = cli("init")
     assert code == 2
     assert "move it away" in err

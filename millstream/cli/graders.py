@@ -1,0 +1,115 @@
+"""``graders list | validate | run``: the graders of the stream, and hosted grader files checked and tried."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millstream.cli.common import emit, json_option, runtime_of, table
+from millstream.errors import SettingsError
+
+if TYPE_CHECKING:
+    from millstream.graders.hosted.definitions import Definition
+
+file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+
+
+@click.group(name="graders")
+def graders() -> None:
+    """The graders that are set up; hosted grader files checked and tried."""
+
+
+@graders.command("list")
+@json_option
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool) -> None:
+    """The graders that run on every trajectory, with their ranges and epochs, and the reward formula."""
+    runtime = runtime_of(ctx)
+    formula = runtime.plans[0].reward.formula
+    rows = [
+        {"name": g.name, "epoch": g.epoch, "low": g.low, "high": g.high, "source": g.source}
+        for g in runtime.graders.graders
+    ]
+    if as_json:
+        emit("graders", {"items": rows, "total": len(rows), "formula": formula})
+    else:
+        table((tuple(row.values()) for row in rows), ("name", "epoch", "low", "high", "source"))
+        click.echo(f"reward = {formula}")
+
+
+@graders.command()
+@file_argument
+@json_option
+def validate(file: Path, as_json: bool) -> int:
+    """Check a hosted grader's JSON, every field of it; exit 1 when it is not valid."""
+    from millstream.graders.hosted.running import KIND, missing_parts
+
+    try:
+        definition = _read(file)
+    except SettingsError as error:
+        if as_json:
+            emit("grader-validation", {"valid": False, "error": str(error)})
+        else:
+            click.echo(str(error))
+        return 1
+    lacking = missing_parts(definition)
+    kind = KIND[type(definition)]
+    if as_json:
+        emit(
+            "grader-validation",
+            {"valid": True, "name": definition.name, "type": kind, "runs": not lacking, "missing": lacking},
+        )
+    else:
+        click.echo(f"{file}: {definition.name!r} ({kind}) is valid")
+        for line in lacking:
+            click.echo(f"not run here: {line}")
+    return 0
+
+
+@graders.command("run")
+@file_argument
+@click.option("--item", metavar="JSON", default="{}", show_default=True, help="The row of the data set, a JSON object.")
+@click.option("--sample", metavar="TEXT", required=True, help="What the model said.")
+@json_option
+def run(file: Path, item: str, sample: str, as_json: bool) -> int:
+    """Grade one sample with a hosted grader's JSON; exit 1 when it gives no grade.
+
+    The JSON is the hosted service's answer: reward, sub_rewards, metadata with the error flags. Without a
+    grade the reward is null, never 0.
+    """
+    from millstream.graders.hosted.running import timed
+    from millstream.graders.hosted.samples import sample_of
+
+    outcome, found = timed(_read(file), _item(item), sample_of(sample))
+    if as_json:
+        emit("grader-run", found)
+    else:
+        for name, reward in found["sub_rewards"].items():
+            click.echo(f"{name} = {_number(reward)}")
+        click.echo(f"reward = {_number(found['reward'])}")
+        for flag, told in outcome.flags.items():
+            click.echo(f"{flag}: {told}")
+    return int(found["reward"] is None)
+
+
+def _number(reward: float | None) -> str:
+    return "none" if reward is None else f"{reward:g}"
+
+
+def _read(file: Path) -> Definition:
+    from millstream.graders.hosted.parsing import parse
+
+    return parse(file.read_bytes(), where=file.name)
+
+
+def _item(text: str) -> dict[str, Any]:
+    try:
+        item = json.loads(text)
+    except ValueError as error:
+        raise SettingsError(f"--item is no JSON: {error}") from None
+    if not isinstance(item, dict):
+        raise SettingsError(f"--item must be a JSON object, not {type(item).__name__}")
+    return item
