@@ -32,6 +32,8 @@ from millstream.ledger import LedgerReader
 from millstream.policy import PolicyLedger, Version
 
 POLL_S = 0.05
+LEARNER, HACKED, ASIDE = 0, 1, 2
+"""Priorities of calls to the children: trainings, gates and the learner's practice come first."""
 SPARE_ROUNDS = 2
 """Rounds beyond the number of candidates, should one not be enough for a training."""
 
@@ -53,7 +55,7 @@ class Demo:
         self.measured: dict[str, Future[Measured]] = {}
         self.control: Future[Measured] | None = None
         self.began = time.monotonic()
-        self._side = ThreadPoolExecutor(4, thread_name_prefix="demo")
+        self._side = ThreadPoolExecutor(8, thread_name_prefix="demo")
         self._stop = threading.Event()
         self._failure: BaseException | None = None
 
@@ -97,7 +99,6 @@ class Demo:
 
     def _branches(self, pipeline: Pipeline) -> None:
         self.say("the base is version 1 and champion; the report set is measured beside the loop")
-        self._measure(self._champion(LINEAGE), "base")
         hack = self._side.submit(self._hack, pipeline, self._practice(HACK))
         self._learn(pipeline, self._practice(LINEAGE))
         last = self._champion(LINEAGE)
@@ -110,13 +111,16 @@ class Demo:
         client = self.runtime.client(producer=f"demo-{self.seed}-{lineage}", now_ns=_logical_clock())
         # A known absence of a system prompt: with every part known, ratio methods may use the runs, too.
         interface = structs.replace(interface_of(self.runtime.plan(lineage)), system=digest("system", ""))
-        return Practice(self.runtime.children, client, interface, self.seed)
+        caller = self.runtime.children.at(LEARNER if lineage == LINEAGE else HACKED)
+        return Practice(caller, client, interface, self.seed)
 
     def _learn(self, pipeline: Pipeline, practice: Practice) -> None:
         judged = 0
         for number in range(1, LOOP.candidates + SPARE_ROUNDS + 1):
             champion = self._champion(LINEAGE)
             runs = practice.round(LINEAGE, champion, number)
+            if number == 1:
+                self._measure(champion, "base")
             pipeline.settle()
             self.teller.round(number, LINEAGE, champion, runs)
             self._settled(pipeline, LINEAGE)
@@ -124,15 +128,17 @@ class Demo:
             versions = ledger.lineage(LINEAGE).versions
             if len(versions) - 1 > judged:
                 judged = len(versions) - 1
-                self._after(ledger, versions[max(versions)])
+                self._after(ledger, versions[max(versions)], last=judged >= LOOP.candidates)
             if judged >= LOOP.candidates:
                 return
 
-    def _after(self, ledger: PolicyLedger, candidate: Version) -> None:
-        """What follows a gate: a promoted version is measured; the first training gets its control arm."""
+    def _after(self, ledger: PolicyLedger, candidate: Version, *, last: bool) -> None:
+        """What follows a gate: a promoted version is measured (the last one at the end); the first training
+        gets its control arm.
+        """
         self.teller.trained(ledger, LINEAGE, candidate)
         self.teller.judged(ledger.gates[LINEAGE, candidate.version][-1])
-        if candidate.verdict == "promote":
+        if candidate.verdict == "promote" and not last:
             self._measure(candidate, "promoted")
         if self.control is None:
             self.control = self._side.submit(self._control, candidate.training_id)
@@ -184,7 +190,7 @@ class Demo:
         if key not in self.measured:
             self.measured[key] = self._side.submit(
                 measure,
-                self.runtime.children,
+                self.runtime.children.at(ASIDE),
                 LINEAGE,
                 version.version,
                 version.uri,
@@ -195,5 +201,6 @@ class Demo:
     def _control(self, training_id: str) -> Measured:
         base = self.ledger().lineage(LINEAGE).versions[1]
         folder = self.runtime.loaded.data / "control"
-        model = train_control(self.runtime.children, training_folder(self.runtime, training_id), folder, base.uri)
-        return measure(self.runtime.children, LINEAGE, 0, model, temperature=LOOP.temperature)
+        caller = self.runtime.children.at(ASIDE)
+        model = train_control(caller, training_folder(self.runtime, training_id), folder, base.uri)
+        return measure(caller, LINEAGE, 0, model, temperature=LOOP.temperature)

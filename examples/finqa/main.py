@@ -133,6 +133,8 @@ def _control(found: Measured | None) -> ControlFact | None:
 
 def _close(demo: Demo, facts: DemoFacts, say: Callable[[str], None]) -> None:
     for key, future in demo.measured.items():
+        if key.startswith("sampled") and key.replace("sampled", "last") in demo.measured:
+            continue
         demo.teller.measured(
             f"version {key.split('-')[1]}{', greedy' if key.startswith('greedy') else ''}", future.result()
         )
