@@ -17,8 +17,9 @@ from msgspec import Struct
 
 from millstream import settings
 from millstream.capture.edge import Edge
-from millstream.capture.importers import ndjson, openai_chat
-from millstream.capture.importers.chat import ChatRun, events
+from millstream.capture.importers import ndjson
+from millstream.capture.importers.chat import events
+from millstream.capture.importers.formats import FORMATS, Format, format_of
 from millstream.capture.importers.reading import Row, RowProblem, files, rows
 from millstream.capture.shipping import HEADERS, Line, by_partition, messages
 from millstream.codec import digest
@@ -28,7 +29,6 @@ from millstream.ports import Log, Message
 from millstream.settings import nearest
 from millstream.topics import TELEMETRY
 
-FORMATS = ("auto", "millstream", "openai", "tau-bench")
 _HEADERS = {**HEADERS, "import": "1"}
 _APPEND_BYTES = 4_000_000
 
@@ -111,7 +111,15 @@ class _File:
         self._same: Counter[str] = Counter()
         for row in rows(path):
             if isinstance(row, Row) and not ndjson.is_event(row.value):
-                self._sizes[openai_chat.group_key(row.value)] += 1
+                self._count(row.value)
+
+    def _count(self, value: Any) -> None:
+        form = format_of(value, self._options.format)
+        try:
+            parts = form.parts(value) if form else []
+        except EventError:
+            return
+        self._sizes.update(form.group_key(part) for part in parts if form)
 
     def read(self) -> Iterator[Message | RowProblem]:
         """Records and problems, in order."""
@@ -120,34 +128,44 @@ class _File:
             if isinstance(row, RowProblem):
                 yield row
                 continue
-            try:
-                lines = [(event.trajectory_id, self._edge.encode(event)) for event in self._events(row)]
-            except EventError as error:
-                yield RowProblem(str(self._path), row.number, str(error))
-                continue
-            if held and held[-1][0] != lines[0][0]:
-                yield from messages(held, _HEADERS)
-                held = []
-            held += lines
+            for made in self._told(row):
+                if isinstance(made, EventError):
+                    yield RowProblem(str(self._path), row.number, str(made))
+                    continue
+                lines = [(event.trajectory_id, self._edge.encode(event)) for event in made]
+                if held and held[-1][0] != lines[0][0]:
+                    yield from messages(held, _HEADERS)
+                    held = []
+                held += lines
         yield from messages(held, _HEADERS)
 
-    def _events(self, row: Row) -> list[AnyEvent]:
+    def _told(self, row: Row) -> Iterator[list[AnyEvent] | EventError]:
+        """The events of each run of a row, or why it is none."""
         wanted = self._options.format
-        if wanted in ("auto", "millstream") and ndjson.is_event(row.value):
-            return [ndjson.event(row.value)]
-        if wanted in ("auto", "tau-bench") and openai_chat.is_tau_bench(row.value):
-            return self._run(row, openai_chat.tau_bench_run)
-        if wanted in ("auto", "openai") and openai_chat.is_chat(row.value):
-            return self._run(row, openai_chat.chat_run)
-        raise Undecodable(_unlike(row.value, wanted))
+        try:
+            if wanted in ("auto", "millstream") and ndjson.is_event(row.value):
+                yield [ndjson.event(row.value)]
+                return
+            form = format_of(row.value, wanted)
+            if form is None:
+                raise Undecodable(_unlike(row.value, wanted))
+            parts = form.parts(row.value)
+        except EventError as error:
+            yield error
+            return
+        for number, part in enumerate(parts, 1):
+            try:
+                yield self._run(form, part, row.flags)
+            except EventError as error:
+                yield Undecodable(f"run {number} of {len(parts)}: {error}") if len(parts) > 1 else error
 
-    def _run(self, row: Row, read: Any) -> list[AnyEvent]:
-        key = openai_chat.group_key(row.value)
-        run: ChatRun = read(row.value, self._seen[key] if key else 0, self._sizes[key] if key else 1)
+    def _run(self, form: Format, part: Any, flags: tuple[str, ...]) -> list[AnyEvent]:
+        key = form.group_key(part)
+        run = form.run(part, self._seen[key] if key else 0, self._sizes[key] if key else 1)
         run.lineage = self._options.lineage or run.lineage
         run.split = self._options.split or run.split
-        run.flags = (*run.flags, *row.flags)
-        content = digest(msgspec.json.encode(row.value, order="sorted"))
+        run.flags = (*run.flags, *flags)
+        content = digest(msgspec.json.encode(part, order="sorted"))
         made = events(run, TrajectoryId(digest("imported run", run.lineage, content, self._same[content])))
         self._same[content] += 1
         self._seen[key] += 1
@@ -156,5 +174,5 @@ class _File:
 
 def _unlike(value: Any, wanted: str) -> str:
     keys = f"with {', '.join(sorted(map(str, value))[:8])}" if isinstance(value, dict) else type(value).__name__
-    known = "an event (kind, trajectory_id), a chat run (messages) or a tau-bench result (task_id, traj)"
+    known = "an event (kind, trajectory_id), a chat run (messages) or a run of another format of docs/events.md"
     return f"a row {keys} is not {known if wanted == 'auto' else f'of the format {wanted}'}"

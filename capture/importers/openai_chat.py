@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-import msgspec
-
 from millstream.capture import values
+from millstream.capture.importers import members
 from millstream.capture.importers.chat import ChatRun
 from millstream.capture.tasks import task_id, tools_hash
 from millstream.codec import digest
@@ -48,7 +47,7 @@ def chat_run(row: Any, attempt: int, group_size: int) -> ChatRun:
     Raises `Undecodable`.
     """
     fields: Mapping[str, Any] = {"messages": row} if isinstance(row, list) else row
-    tools = tuple(values.mapping(tool) for tool in _listed(fields, "tools"))
+    tools = tuple(values.mapping(tool) for tool in members.listed(fields, "tools"))
     interface = Interface(tools=tools_hash(tools))
     messages = _told(fields, "messages")
     return ChatRun(
@@ -65,7 +64,7 @@ def chat_run(row: Any, attempt: int, group_size: int) -> ChatRun:
         tools=tools,
         model=values.word(fields.get("model")),
         subject=values.word(fields.get("subject")),
-        reward=_reward(fields),
+        reward=members.reward(fields),
         final_answer=None if fields.get("final_answer") is None else values.text_of(fields["final_answer"])[0],
         reason=_one_of(fields, "end_reason", get_args(EndReason), "done"),
     )
@@ -86,7 +85,7 @@ def tau_bench_run(row: Mapping[str, Any], attempt: int, group_size: int) -> Chat
         group=str(number),
         attempt=_whole(row, "trial", attempt) or 0,
         group_size=group_size,
-        reward=_reward(row),
+        reward=members.reward(row),
     )
 
 
@@ -109,22 +108,15 @@ def _task(fields: Mapping[str, Any], messages: list[Any], interface: Interface) 
         asked.append((values.word(values.mapping(message).get("role")), _text(message)))
     given.setdefault("question", next((text for role, text in asked if role == "user"), ""))
     given["id"] = values.word(fields.get("task_id")) or task_id(asked, interface)
-    return values.task_of(given)
+    return members.told_task(given)
 
 
 def _text(message: Any) -> str:
     return values.text_of(values.mapping(message).get("content"))[0]
 
 
-def _listed(fields: Mapping[str, Any], name: str) -> list[Any]:
-    value = fields.get(name)
-    if value is not None and not isinstance(value, list):
-        raise Undecodable(f"{name} is of type {type(value).__name__}; it must be a list")
-    return value or []
-
-
 def _told(fields: Mapping[str, Any], name: str) -> list[Any]:
-    found = _listed(fields, name)
+    found = members.listed(fields, name)
     if not found:
         raise Undecodable(f"{name} is empty; a run has at least one message")
     return found
@@ -134,8 +126,8 @@ def _whole(fields: Mapping[str, Any], name: str, default: int | None) -> int | N
     value = fields.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Undecodable(f"{name} is {_shown(value)}; it must be a whole number")
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise Undecodable(f"{name} is {members.shown(value)}; it must be a whole number of 64 bits")
     return value
 
 
@@ -144,19 +136,5 @@ def _one_of(fields: Mapping[str, Any], name: str, known: tuple[str, ...], defaul
     if value is None:
         return default
     if value not in known:
-        raise Undecodable(f"{name} is {_shown(value)}; it must be one of {', '.join(known)}")
+        raise Undecodable(f"{name} is {members.shown(value)}; it must be one of {', '.join(known)}")
     return value
-
-
-def _reward(fields: Mapping[str, Any]) -> float | None:
-    value = fields.get("reward")
-    if value is None:
-        return None
-    number = values.number(int(value) if isinstance(value, bool) else value)
-    if number is None:
-        raise Undecodable(f"reward is {_shown(value)}; it must be a finite number")
-    return number
-
-
-def _shown(value: Any) -> str:
-    return msgspec.json.encode(values.plain(value)).decode()[:60]

@@ -13,7 +13,7 @@ from msgspec import Struct
 from millstream.errors import SettingsError, Undecodable
 from millstream.repair import sound
 
-SUFFIXES = (".json", ".jsonl", ".ndjson")
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
 """What is read of a folder."""
 _WHOLE_BYTES = 256_000_000
 _BOM = b"\xef\xbb\xbf"

@@ -3,6 +3,7 @@
 A small agent answers questions about the invented company Larkspur with a calculator. Its attempts are
 told in two formats, ``runs.ndjson`` (Millstream events) and ``chats.jsonl`` (OpenAI chat messages with
 rewards), and its answers stand alone in ``answers.jsonl`` beside ``tasks.jsonl``, for `millstream grade`.
+The other files tell some of the attempts as other tools would (`others`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from millstream.codec import digest, encode_lines
 from millstream.events import (
@@ -31,69 +31,11 @@ from millstream.events import (
     TrajectoryStarted,
     Usage,
 )
+from millstream.examples.data import others
+from millstream.examples.data.cases import CASES, REPORT, SYSTEM, TOOL, Attempt, Case
 
 FOLDER = Path(__file__).parent
-_SYSTEM = "You answer questions about Larkspur Ltd. Use the calculator for arithmetic, then give the number alone."
-_REPORT = "Larkspur Ltd, in millions: revenue 2023 482.5, 2022 455.0; costs 2023 371.9, 2022 364.2; staff 2023 1,240."
 _BEGAN_NS = 1_750_000_000_000_000_000
-_TOOL = {
-    "type": "function",
-    "function": {
-        "name": "calculator",
-        "description": "Evaluate an arithmetic expression.",
-        "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]},
-    },
-}
-
-
-class Attempt(Struct, frozen=True):
-    """One try: the call it made (None: none), what the calculator said, the answer, whether it was right."""
-
-    call: str | None
-    output: str
-    answer: str
-    right: bool
-    reason: Literal["done", "limit"] = "done"
-
-
-class Case(Struct, frozen=True):
-    """A task and its attempts."""
-
-    id: str
-    question: str
-    reference: float
-    attempts: tuple[Attempt, ...]
-
-
-CASES = (
-    Case(
-        "larkspur-growth",
-        "By how many percent did revenue grow from 2022 to 2023? One decimal.",
-        6.0,
-        (
-            Attempt('{"expression": "(482.5 - 455.0) / 455.0 * 100"}', "6.043956043956044", "6.0", right=True),
-            Attempt('{"expression": "(482.5 - 455.0) / 482.5 * 100"}', "5.699481865284974", "5.7", right=False),
-        ),
-    ),
-    Case(
-        "larkspur-profit",
-        "What was the profit of 2023, in millions?",
-        110.6,
-        (
-            Attempt('{"expression": "482.5 - 371.9"}', "110.6", "110.6", right=True),
-            Attempt('{"expression": "482.5 - 371.9', "error: the arguments are no JSON", "118.3", right=False),
-        ),
-    ),
-    Case(
-        "larkspur-per-head",
-        "What was the revenue of 2023 for each of the staff, in thousands? One decimal.",
-        389.1,
-        (
-            Attempt('{"expression": "482.5 * 1000 / 1240"}', "389.1129032258065", "389.1", right=True),
-            Attempt(None, "", "", right=False, reason="limit"),
-        ),
-    ),
-)
 
 
 def _task(case: Case) -> Task:
@@ -135,11 +77,11 @@ def run_events(case: Case, number: int, attempt: Attempt) -> list[AnyEvent]:
         group=case.id,
         attempt=number,
         group_size=size,
-        tools=(_TOOL,),
+        tools=(TOOL,),
         source="example",
     )
-    tell(MessageReceived, role="system", content=_SYSTEM)
-    tell(MessageReceived, role="user", content=f"{_REPORT}\n{case.question}")
+    tell(MessageReceived, role="system", content=SYSTEM)
+    tell(MessageReceived, role="user", content=f"{REPORT}\n{case.question}")
     calls = _call(case, number, attempt)
     if calls:
         tell(
@@ -169,8 +111,8 @@ def run_events(case: Case, number: int, attempt: Attempt) -> list[AnyEvent]:
 def chat_row(case: Case, number: int, attempt: Attempt) -> dict[str, Any]:
     """One attempt as a row of OpenAI chat messages."""
     messages: list[dict[str, Any]] = [
-        {"role": "system", "content": _SYSTEM},
-        {"role": "user", "content": f"{_REPORT}\n{case.question}"},
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": f"{REPORT}\n{case.question}"},
     ]
     if attempt.call is not None:
         identity = f"call_{case.id}_{number}"
@@ -187,7 +129,7 @@ def chat_row(case: Case, number: int, attempt: Attempt) -> dict[str, Any]:
         "attempt": number,
         "reward": float(attempt.right),
         "end_reason": attempt.reason,
-        "tools": [_TOOL],
+        "tools": [TOOL],
         "messages": messages,
     }
 
@@ -200,6 +142,10 @@ def _attempts() -> Iterator[tuple[Case, int, Attempt]]:
 
 def _json_lines(rows: list[dict[str, Any]]) -> bytes:
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+
+
+def _document(value: dict[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def contents() -> dict[str, bytes]:
@@ -215,6 +161,11 @@ def contents() -> dict[str, bytes]:
         "chats.jsonl": _json_lines([chat_row(*attempt) for attempt in _attempts()]),
         "tasks.jsonl": _json_lines(tasks),
         "answers.jsonl": _json_lines(answers),
+        "responses.jsonl": _json_lines([others.responses_row(*attempt) for attempt in _attempts()]),
+        "inspect.json": _document(others.inspect_log(list(_attempts()))),
+        "langfuse.json": _document(others.langfuse_export(CASES[0], 0, CASES[0].attempts[0])),
+        "swe_agent.traj": _document(others.swe_agent_trajectory(CASES[1], 0, CASES[1].attempts[0])),
+        "who_and_when.json": _document(others.who_and_when_log(CASES[0], CASES[0].attempts[1])),
     }
 
 
