@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -53,7 +53,7 @@ def _library() -> Any:
 def without_secrets(url: str) -> str:
     """A URL as it may be shown: user and password left out."""
     parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    return unquote(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl())
 
 
 class RedisBuffer:

@@ -27,6 +27,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from millstream.errors import MissingExtra, SettingsError, Unavailable
 
@@ -73,8 +74,8 @@ class Valkey:
 
     @property
     def url(self) -> str:
-        """What a Redis client connects to."""
-        return f"unix://{self.socket}"
+        """What a Redis client connects to; signs that mean something in a URL are escaped."""
+        return f"unix://{quote(str(self.socket))}"
 
     def start(self) -> str:
         """Make sure that the server runs and stays while this process needs it; its URL. Raises
@@ -182,13 +183,23 @@ def _shell() -> str:
 def _socket_path(folder: Path) -> Path:
     """In the folder, or where the path would be too long in a short private one."""
     inside = folder / "valkey.sock"
-    if len(os.fsencode(inside)) <= LONGEST_SOCKET:
+    if _usable(inside):
         return inside
-    told = folder / "socket"
-    if told.is_file():
-        return Path(told.read_text(encoding="utf-8").strip())
     name = hashlib.blake2b(os.fsencode(folder), digest_size=6).hexdigest()
-    return Path(tempfile.gettempdir()) / f"ms-{os.getuid()}-{name}" / "v.sock"
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        told = Path((folder / "socket").read_text(encoding="utf-8").strip())
+        if told.parent.name.endswith(name):  # else this folder is a copy of another, whose socket it names
+            return told
+    places = [Path(place) / f"ms-{os.getuid()}-{name}" / "v.sock" for place in (tempfile.gettempdir(), "/tmp")]  # noqa: S108 — 0700, and refused when it is not ours alone
+    return next(filter(_usable, places), places[-1])
+
+
+def _usable(path: Path) -> bool:
+    """Whether a socket may lie there: a short path, of UTF-8, since a URL carries it."""
+    try:
+        return len(str(path).encode()) <= LONGEST_SOCKET
+    except UnicodeEncodeError:
+        return False
 
 
 def _same(descriptor: int, path: Path) -> bool:

@@ -94,7 +94,7 @@ class Pipeline:
     def run(self, stop: threading.Event, *, until_idle: bool = False, close_open: bool = False) -> Mapping[str, int]:
         """Run until ``stop`` is set or, with ``until_idle``, nothing is left to do (pending timers are
         not waited for). ``close_open`` fires them first. Returns records moved, by stage. Raises
-        `Unavailable` when it is stopped while a stage can't go on, or idle while a worker can't.
+        `Unavailable` when it is stopped while a stage can't go on, or idle while a worker or the buffer can't.
         """
         for runner in self.runners:
             runner.stop = stop
@@ -113,10 +113,18 @@ class Pipeline:
                 self.log.wait(self._waiting(), IDLE_WAIT_S)
         for runner in self.runners:
             runner.close()
-        for worker in self.workers:
-            if until_idle and worker.trouble:
-                raise worker.trouble
+        if until_idle:
+            self._tell_trouble()
         return self.moved
+
+    def _tell_trouble(self) -> None:
+        """Idle is not done while somebody waits for what is away. Raises `Unavailable`."""
+        for worker in self.workers:
+            if worker.trouble:
+                raise worker.trouble
+        for projector in self.projectors:
+            if projector.waiting:
+                raise Unavailable(f"the buffer waits, the log keeps what it lacks: {projector.waiting}")
 
     def settle(self) -> None:
         """Wait, beside a running `run`, until the stages have worked off all that is in the log now (long

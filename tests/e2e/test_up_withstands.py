@@ -57,8 +57,8 @@ def start(data, tmp_path):
     """Start a command line on the data folder; it is killed at the end."""
     started = []
 
-    def go(*words, code=CLI, folder=data, **options):
-        environment = {**os.environ, "MILLSTREAM_STORAGE__DATA": str(folder)}
+    def go(*words, code=CLI, folder=data, more=None, **options):
+        environment = {**os.environ, "MILLSTREAM_STORAGE__DATA": str(folder), **(more or {})}
         started.append(
             subprocess.Popen(
                 [*code, *words],
@@ -173,3 +173,14 @@ def test_it_has_company(start, done, root):
     assert not [line for line in report["lines"] if line["name"] in ("dead letter", "late", "lost")]
     up.send_signal(signal.SIGTERM)
     assert up.wait(30) == 0
+
+
+def test_idle_is_not_done_while_the_buffer_is_away(log, done):
+    """`--until-idle` with a buffer that does not answer ends with exit 3 and says so; later nothing is lacking."""
+    log.append("telemetry", [Message("a", encode_lines(run_of("a")))])
+    away = {"MILLSTREAM_STORAGE__BUFFER": "redis://127.0.0.1:1/0"}
+    code, _, errors = done("up", "--until-idle", "--close-open", more=away)
+    assert code == 3
+    assert "the buffer waits" in errors
+    assert done("up", "--until-idle")[0] == 0
+    assert done("audit")[1].splitlines()[-1] == "balanced"

@@ -146,6 +146,43 @@ def test_a_deep_folder_gets_a_short_private_socket(folder, monkeypatch):
     shutil.rmtree(short)
 
 
+@pytest.mark.parametrize("name", ["a%41b", "a?b", "a#b", "a b", "new\nline", "ü", "\udcff"])
+def test_a_folder_may_have_any_name(folder, name):
+    """Signs that mean something in a URL, and names that are no text, are names like others."""
+    server = Valkey(folder.parent / name)
+    with redis.Redis.from_url(server.start()) as client:
+        assert client.ping()
+    server.close()
+    pid = pid_of(folder.parent / name)
+    until(lambda: not alive(pid))
+
+
+def test_a_deep_temporary_folder_is_passed_over(folder, monkeypatch):
+    """A temporary folder that is too deep itself is no place for a socket."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder.parent / ("t" * 100)))
+    deep = folder.parent / ("d" * 60) / ("e" * 60)
+    assert len(os.fsencode(Valkey(deep).socket)) <= LONGEST_SOCKET
+
+
+def test_a_copy_of_a_deep_folder_does_not_take_the_socket_of_the_original(folder):
+    """A data directory that was copied has a server of its own."""
+    deep = folder.parent / ("d" * 60) / ("e" * 60)
+    server = Valkey(deep)
+    with redis.Redis.from_url(server.start()) as client:
+        client.set("key", "original")
+        copy = folder.parent / ("c" * 60) / ("e" * 60)
+        copy.mkdir(parents=True)
+        shutil.copy(deep / "socket", copy / "socket")
+        other = Valkey(copy)
+        with redis.Redis.from_url(other.start()) as theirs:
+            assert theirs.get("key") is None
+        assert client.get("key") == b"original"
+    for made in (server, other):
+        pid = pid_of(made.folder)
+        made.close()
+        until(lambda pid=pid: not alive(pid))
+
+
 def test_a_folder_that_cannot_be_written_is_named(folder):
     """The error says which setting to change."""
     folder.parent.mkdir(exist_ok=True)
