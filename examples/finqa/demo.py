@@ -24,7 +24,7 @@ from millstream.errors import MillstreamError
 from millstream.examples.finqa import work
 from millstream.examples.finqa.control import train_control
 from millstream.examples.finqa.measuring import Measured, measure
-from millstream.examples.finqa.plans import HACK, LINEAGE, demo_settings, plans
+from millstream.examples.finqa.plans import BASE, HACK, LINEAGE, demo_settings, plans
 from millstream.examples.finqa.practice import Practice
 from millstream.examples.finqa.settings import LOOP
 from millstream.examples.finqa.telling import Say, Teller
@@ -68,7 +68,7 @@ class Demo:
         """Everything, to the end. Raises what any part of it raised."""
         self.say("starting two worker processes (torch) and MLflow")
         self.runtime.children.warm()
-        warm = [self._side.submit(self.runtime.children.call, "warm", b"") for _ in range(2)]
+        warm = [self._side.submit(self.runtime.children.call, "warm", str(BASE).encode()) for _ in range(2)]
         ready = self._side.submit(self.runtime.tracker.warm, LINEAGE, HACK)
         for child in warm:
             child.result()

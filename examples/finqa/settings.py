@@ -66,7 +66,7 @@ class LoopSettings:
     temperature: float = 0.7
     max_new_tokens: int = 28
     batch_size: int = 256
-    candidates: int = 4
+    candidates: int = 3
     attempts: int = 8
     practice: Draw = field(default_factory=lambda: Draw(worlds=16, tasks=64))
     gate: Draw = field(default_factory=lambda: Draw(worlds=30, tasks=300))
