@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from millstream.errors import GraderError
+from millstream.errors import GraderError, MillstreamError
 from millstream.grade import Failed, Grade, Scored, score_of
 from millstream.graders.formulas import Parser
 from millstream.graders.hosted.definitions import (
@@ -45,7 +45,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def run(definition: Definition, item: Mapping[str, Any], sample: Mapping[str, Any]) -> Outcome:
-    """Grade a sample. Never raises for what the grader, the item or the sample did."""
+    """Grade a sample. Raises nothing for what the grader, the item or the sample did; `MissingExtra` without
+    the similarity libraries.
+    """
     values = {"item": item, "sample": sample}
     return _multi(definition, values) if isinstance(definition, Multi) else _single(definition, values)
 
@@ -57,6 +59,11 @@ def _single(definition: Single, values: Values) -> Outcome:
         return Outcome(grade=fault.failed(), flags={fault.flag: str(fault)[:1000]})
     except GraderError as error:
         return Outcome(grade=HostedFault(str(error)).failed(), flags={"other_error": str(error)[:1000]})
+    except MillstreamError:
+        raise
+    except Exception as error:  # noqa: BLE001 — a similarity library may raise anything on odd texts
+        told = f"{type(error).__name__}: {error}"[:1000]
+        return Outcome(grade=HostedFault(told).failed(), flags={"other_error": told})
 
 
 def _score(definition: Single, values: Values) -> float:
