@@ -52,6 +52,23 @@ def output_messages(value: Any) -> list[dict[str, Any]]:
     return list(_messages(value, _DEPTH))
 
 
+def tool_definitions(*told: Any) -> tuple[dict[str, Any], ...]:
+    """The tools that a call's input or output names (``tools``, or Gemini's ``config.tools``), the first that does."""
+    for value in map(decoded, told):
+        fields = value if isinstance(value, dict) else {}
+        for holder in (fields, values.mapping(fields.get("config"))):
+            tools = holder.get("tools")
+            found = [tool for tool in (tools if isinstance(tools, list) else ()) if isinstance(tool, dict)]
+            if found:
+                return tuple(one for tool in found for one in _declared(tool))
+    return ()
+
+
+def _declared(tool: dict[str, Any]) -> list[dict[str, Any]]:
+    inside = tool.get("function_declarations", tool.get("functionDeclarations"))
+    return [one for one in inside if isinstance(one, dict)] if isinstance(inside, list) else [tool]
+
+
 def _spoken(text: str) -> list[dict[str, Any]]:
     """``system: …`` and so on at the beginnings of lines, the first at the beginning of the text.
 

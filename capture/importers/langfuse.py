@@ -50,8 +50,11 @@ def langfuse_run(row: Mapping[str, Any], attempt: int, group_size: int) -> ChatR
     kept = {name: trace.get(name) for name in ("id", "name", "sessionId", "release", "version") if trace.get(name)}
     question = members.first_question(messages)
     failed = next((span for span in found.values() if not span.parent and span.failure), None)
+    tools = next((call.tools for call in made if call.tools), ())
     return ChatRun(
         messages=messages,
+        interface=members.interface(tools),
+        tools=tools,
         task=members.task(members.hashed("langfuse", question), question, "langfuse", None, kept),
         source="import:langfuse",
         attempt=attempt,

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from millstream.capture import values
-from millstream.capture.importers.foreign import decoded, input_messages, output_messages
+from millstream.capture.importers.foreign import decoded, input_messages, output_messages, tool_definitions
 
 _AGENT = re.compile(r"^(?:invoke_agent |agent_run )?\[?(.*?)\]?$", re.DOTALL)
 
@@ -39,6 +39,7 @@ class Call(Struct, frozen=True):
     gave: list[dict[str, Any]]
     agent: str = ""
     model: str = ""
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 def spans(observations: Iterable[dict[str, Any]]) -> dict[str, Span]:
@@ -99,7 +100,8 @@ def _told(nest: list[Span], found: dict[str, Span]) -> Iterator[Call]:
     agents = (parent.name for parent in ancestors(outer, found) if parent.kind == "AGENT")
     model = next((values.word(span.fields["model"]) for span in nest if span.fields.get("model")), "")
     named = _AGENT.match(next(agents, ""))
-    yield Call(outer, max(given, key=_worth), max(gave, key=_worth), named[1] if named else "", model)
+    tools = tool_definitions(*(span.fields.get(side) for span in nest for side in ("input", "output")))
+    yield Call(outer, max(given, key=_worth), max(gave, key=_worth), named[1] if named else "", model, tools)
 
 
 def _worth(messages: list[dict[str, Any]]) -> tuple[int, int]:

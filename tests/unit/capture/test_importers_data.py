@@ -127,6 +127,8 @@ def test_langfuse(data):
     }
     assert all("None" not in turn.text for run in found.runs for turn in run.responses)
     assert len(found.feedback) == 17
+    shown = [path.name.split("-20")[0] for path, run in zip(files, found.runs, strict=True) if run.started.tools]
+    assert shown == ["agno", "google-adk", "openai-agents"]
 
 
 def plain(message, *, results_are_tools):

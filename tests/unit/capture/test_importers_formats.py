@@ -387,6 +387,14 @@ def test_messages_of_frameworks(value, told_by):
     assert [(m["role"], m["content"]) for m in foreign.input_messages(value)] == told_by
 
 
+def test_tools_that_a_call_was_shown_are_the_runs():
+    """OpenAI's list, Gemini's declarations, a response that repeats them; none where none are told."""
+    assert foreign.tool_definitions("hi", '{"tools": [{"name": "f"}, 3]}') == ({"name": "f"},)
+    declared = {"config": {"tools": [{"function_declarations": [{"name": "g"}, {"name": "h"}]}]}}
+    assert foreign.tool_definitions(declared) == ({"name": "g"}, {"name": "h"})
+    assert foreign.tool_definitions(None, {"tools": "f"}, []) == ()
+
+
 def test_parts_of_messages_are_calls_results_and_reasoning():
     """One message of parts becomes the assistant's message and the results beside it."""
     parts = [
