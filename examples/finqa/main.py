@@ -157,7 +157,8 @@ def _close(demo: Demo, facts: DemoFacts, say: Callable[[str], None]) -> None:
         f"grades: {grades.scored} scored, {grades.failed} failed (none became a reward), "
         f"{grades.abstained} abstained, {grades.censored} censored"
     )
-    say("funnel: " + " → ".join(f"{count:,} {name}" for name, count in facts.funnel.items()))
+    steps = " → ".join(f"{count:,} {name}" for name, count in facts.funnel.items() if name != "refused")
+    say(f"funnel: {steps} ({facts.funnel['refused']} refused, with their reasons)")
     say(f"audit: {'balanced' if facts.audit['balanced'] else 'NOT balanced'}")
 
 

@@ -16,6 +16,9 @@ from millstream.ports import Log
 
 Say = Callable[[str], None]
 
+SHOWN = ("rollouts", "kept", "optimizer_steps", "nll", "kl_champion", "entropy")
+"""Which figures of a training are printed; MLflow has all of them, step by step."""
+
 
 class Teller:
     """Tells what is new in the log since it last looked, for one lineage at a time."""
@@ -57,7 +60,7 @@ class Teller:
     def trained(self, ledger: PolicyLedger, lineage: str, candidate: Version) -> None:
         """A training the stream asked for has made a candidate."""
         training = ledger.trainings[candidate.training_id]
-        shown = ", ".join(f"{key} {value:.4g}" for key, value in sorted(training.metrics.items())[:6])
+        shown = ", ".join(f"{key} {training.metrics[key]:.4g}" for key in SHOWN if key in training.metrics)
         self.say(f"{lineage}: the stream asked for a training: {training.request.reason}")
         self.say(
             f"{lineage}: version {candidate.version} trained from version {candidate.parent} and registered in MLflow "
