@@ -122,11 +122,11 @@ def _of_object(value: dict[str, Any], depth: int) -> Iterator[dict[str, Any]]:
 
 
 def _wrapped(value: dict[str, Any], depth: int) -> Iterator[dict[str, Any]]:
-    """The message of the first choice or candidate, or the messages inside."""
+    """The message of the first choice or candidate (an empty one where there is none), or the messages inside."""
     for name in ("choices", "candidates"):
         options = value.get(name)
-        if isinstance(options, list) and options:
-            yield from _messages(options[0], depth - 1)
+        if isinstance(options, list):
+            yield from _messages(options[0], depth - 1) if options else [{"role": "assistant", "content": ""}]
             return
     for name in ("messages", "message", "new_message", "content", "prompt"):
         if isinstance(value.get(name), dict | list):

@@ -2,9 +2,9 @@
 
 A model's turn is told as several items (reasoning, messages, calls). A new turn begins after anything that
 is not the model's, with reasoning after a message or a call, and with a message after a call or a message.
-The usage and the sampling settings of the response stand on its last turn and on all of its turns.
-A call that the provider ran itself has no ``call_id``; what it found is its result. An item of another
-type is kept as a message under the name of its type.
+The usage of the response stands on its last turn, its sampling settings on every turn. A response without
+any item is an empty turn. A call that the provider ran itself has no ``call_id``; what it found is its
+result. An item of another type is kept as a message under the name of its type.
 """
 
 from __future__ import annotations
@@ -55,9 +55,11 @@ def responses_run(row: Any, attempt: int, group_size: int) -> ChatRun:
     """The run of a row. Raises `Undecodable`, also for a row that holds an input and no response."""
     fields = {"input": row, "output": []} if isinstance(row, list) else row
     asked, response = _request(fields), _response(fields)
-    output = chat_messages(members.listed(response, "output"))
+    shown, output = _input(asked), chat_messages(members.listed(response, "output"))
+    if shown and not output and not isinstance(row, list):
+        output = [{"role": "assistant", "content": ""}]
     _settle(output, response)
-    messages = [*_input(asked), *output]
+    messages = [*shown, *output]
     if not messages:
         raise Undecodable("input and output are empty; a run has at least one item")
     tools = tuple(values.mapping(tool) for tool in members.listed(response, "tools") or members.listed(asked, "tools"))

@@ -198,6 +198,15 @@ def test_calls_that_the_provider_ran_have_their_results(run):
     assert trajectory.status == "complete"
 
 
+def test_t28_a_response_without_items_or_choices_is_an_empty_turn(run):
+    """Its usage is kept, in a rollout and in a trace."""
+    (turn,) = run(responses()).responses
+    assert (turn.text, turn.usage.input_tokens, turn.finish_reason) == ("", 128, "")
+    trace = copy.deepcopy(TRACE)
+    trace["observations"][0]["output"] = '{"choices": []}'
+    assert [(turn.text, turn.usage.input_tokens) for turn in run(trace).responses] == [("", 128), ("", 128)]
+
+
 def test_unknown_items_are_kept(run):
     """An item of a type that is not known becomes a message under the name of its type."""
     trajectory = run(responses({"type": "mcp_list_tools", "tools": []}, said("done")))
