@@ -40,6 +40,8 @@ class EventError(MillstreamError):
 
     reason = "unusable"
     trajectory_id = ""
+    seq = -1
+    link = None
 
 
 class Undecodable(EventError):

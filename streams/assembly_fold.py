@@ -41,7 +41,9 @@ from millstream.trajectory import SealReason
 RunEvent: TypeAlias = TrajectoryStarted | MessageReceived | ModelResponded | ToolReturned | TrajectoryEnded
 _MIDDLE: dict[type, type] = {kind: kind for kind in (ToolReturned, ModelResponded, MessageReceived)}
 """Kinds that neither begin nor end a run."""
-_name = attrgetter("trajectory_id")
+_name_of = attrgetter("trajectory_id")
+_seq_of = attrgetter("seq")
+_link_of = attrgetter("link")
 
 
 class Fold:
@@ -111,21 +113,20 @@ class Fold:
 
         This is the hot path, and that is why it is long: an event in the middle of an open sequenced
         run that takes a free slot is dealt with here, all else in `_take`. Look-ups run in C, lazily, a
-        line at a time, and kinds are compared by class: ``isinstance`` on a msgspec struct goes through
-        `abc` and costs 0.5 µs when it fails.
+        line at a time; kinds are compared by class, since ``isinstance`` on a msgspec struct goes through
+        `abc` and costs 0.5 µs when it fails; and as long as every seq is small no cap can be reached.
         """
         now, light, slow, start = self.now, self._light, 0, offset << INDEX_BITS
-        kinds = repeat(None) if imported else map(_MIDDLE.get, map(type, events))
-        runs = map(self.runs.get, map(_name, events))
+        careful = imported or any(map(_link_of, events)) or None in map(_seq_of, events)
+        kinds = repeat(None) if careful else map(_MIDDLE.get, map(type, events))
+        runs = map(self.runs.get, map(_name_of, events))
         event: Any
         for index, event, raw, kind, run in zip(count(), events, lines, kinds, runs):
             if (
                 kind is not None
                 and run is not None
                 and event.producer == run.plain
-                and event.link is None
-                and (seq := event.seq) is not None
-                and seq not in (lane := run.lane)
+                and (seq := event.seq) not in (lane := run.lane)
                 and event.id not in (identities := run.identities)
             ):
                 identities[event.id] = start + index
@@ -136,7 +137,7 @@ class Fold:
                 elif kind is ModelResponded:
                     for call in event.tool_calls:
                         run.asked.append(call.id)
-                if len(identities) > light:
+                if seq > light or run.heavy:
                     self._weigh(event.trajectory_id, run, len(raw))
             else:
                 slow += 1
@@ -144,11 +145,9 @@ class Fold:
         self.ledger.accepted += len(events) - slow
 
     def _weigh(self, name: str, run: Run, size: int) -> None:
-        """Keep count of the bytes of a run that is large enough for a cap."""
-        if run.weight < 0:
-            run.weight = run.size
-        else:
-            run.weight += size
+        """Keep count of the bytes of a run that may be large enough for a cap."""
+        run.weight = run.size if run.weight < 0 else run.weight + size
+        run.heavy = True
         self._settle(name, run)
 
     def _take(self, event: AnyEvent | EventError, line: Line, *, imported: bool) -> None:
@@ -293,6 +292,7 @@ class Fold:
             self._reopen(name, run)
         self.ledger.accepted += 1
         run.weight = -1
+        run.heavy = run.heavy or (event.seq or 0) > self._light
         run.last_ms = self.now
         if type(event) is TrajectoryEnded:
             run.disturbed = run.disturbed or bool(run.end_reason)

@@ -34,7 +34,7 @@ class Run(Struct):
     ``asked``, ``answered`` and ``end_reason`` spare decoding the lines again when the run is sealed;
     ``disturbed`` says that an accepted event was taken out again, so that they can't be trusted.
     Derived: ``plain`` (``producer`` while the run is open, its end unknown and without links, else None),
-    ``weight`` (its bytes, −1 while nobody asked) and ``scheduled`` (the run's timer).
+    ``heavy`` (it may reach a cap), ``weight`` (its bytes, −1 while nobody asked), ``scheduled`` (its timer).
     """
 
     producer: str
@@ -44,6 +44,7 @@ class Run(Struct):
     answered: list[str]
     plain: str | None
     last_ms: int
+    heavy: bool
     weight: int
     scheduled: int
     first_ms: int
@@ -131,7 +132,20 @@ class Timers(Struct, frozen=True):
 def new_run(producer: str, now: int, born: int | None, *, imported: bool) -> Run:
     """A run that begins now with an event of ``producer``."""
     return Run(
-        producer, {}, {}, [], [], producer, now, -1, -1, now, now, -1 if born is None else born, imported=imported
+        producer,
+        {},
+        {},
+        [],
+        [],
+        producer,
+        now,
+        False,
+        -1,
+        -1,
+        now,
+        now,
+        -1 if born is None else born,
+        imported=imported,
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import cast
 
 import msgspec
 
@@ -15,6 +15,8 @@ from millstream.streams.assembly_run import Run, gapless, missing_seqs
 from millstream.trajectory import STATUS_OF, SealReason
 
 _encode = msgspec.json.Encoder().encode
+_SAID = {reason: f'"status":"{status}","reason":"{reason}"'.encode() for reason, status in STATUS_OF.items()}
+"""Status and reason of a trajectory, as JSON."""
 
 
 def whole(run: Run) -> bool:
@@ -63,7 +65,7 @@ def seal(trajectory_id: str, run: Run, reason: SealReason, partition: int, mappi
     else:
         missing = broken + missing_seqs(run)
     run.reason = reason
-    return _trajectory(trajectory_id, run, missing, lines, partition, mapping_epoch)
+    return _trajectory(trajectory_id, run, reason, missing, lines, (partition, mapping_epoch))
 
 
 def _decoded(run: Run) -> tuple[list[bytes], list[str], list[str], str, tuple[str, ...]]:
@@ -80,21 +82,23 @@ def _decoded(run: Run) -> tuple[list[bytes], list[str], list[str], str, tuple[st
 
 
 def _trajectory(
-    trajectory_id: str, run: Run, missing: tuple[str, ...], lines: list[bytes], partition: int, mapping_epoch: int
+    trajectory_id: str,
+    run: Run,
+    reason: SealReason,
+    missing: tuple[str, ...],
+    lines: Sequence[bytes],
+    origin: tuple[int, int],
 ) -> bytes:
-    reason = cast("SealReason", run.reason)
-    what = b'"status":"%s","reason":"%s","missing":%s' % (
-        STATUS_OF[reason].encode(),
-        reason.encode(),
-        _encode(missing) if missing else b"[]",
-    )
+    what = b'%s,"missing":%s' % (_SAID[reason], _encode(missing) if missing else b"[]")
     events = b",".join(lines)
     content = sha256(what)
     content.update(events)
-    tail = (
-        f'],"content_hash":"{content.hexdigest()[:32]}","evidence":{{"first_log_ms":{run.first_ms},'
-        f'"sealed_ms":{run.sealed_ms},"duplicates":{run.duplicates},"conflicts":{run.conflicts},'
-        f'"partition":{partition}}},"mapping_epoch":{mapping_epoch}}}'
+    tail = b'],"content_hash":"%b","evidence":{"first_log_ms":%d,"sealed_ms":%d,"duplicates":%d,"conflicts":%d,' % (
+        content.hexdigest()[:32].encode(),
+        run.first_ms,
+        run.sealed_ms,
+        run.duplicates,
+        run.conflicts,
     )
-    head = b'{"id":%s,"revision":%d,%s,"events":[' % (_encode(trajectory_id), run.revision, what)
-    return b"".join((head, events, tail.encode()))
+    head = b'{"id":%b,"revision":%d,%b,"events":[' % (_encode(trajectory_id), run.revision, what)
+    return b"".join((head, events, tail, b'"partition":%d},"mapping_epoch":%d}' % origin))

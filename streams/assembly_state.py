@@ -79,6 +79,7 @@ def unpack_run(packed: PackedRun) -> Run:
         answered=packed.calls[1],
         plain=None if packed.reason or linked or packed.last is not None else packed.producer,
         last_ms=last_ms,
+        heavy=True,
         weight=-1,
         scheduled=-1,
         first_ms=first_ms,
