@@ -8,20 +8,31 @@ where its value came from.
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from millstream.errors import SettingsError
 
 PREFIX = "MILLSTREAM_"
 NOT_SETTINGS = frozenset({"MILLSTREAM_TOKEN", "MILLSTREAM_DEBUG"})
 """Variables with our prefix that are read elsewhere."""
+
+
+_MOST = 2**53
+
+Count: TypeAlias = Annotated[int, Meta(ge=1, le=_MOST)]
+Whole: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e10)]
+PositiveSeconds: TypeAlias = Annotated[float, Meta(gt=0, le=1e10)]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,26 +54,26 @@ class Capture(Section, frozen=True, kw_only=True):
     tasks go to train, held out and report, where the caller gives no split.
     """
 
-    max_text_bytes: int = 65_536
-    max_event_bytes: int = 1_000_000
-    flush_ms: int = 50
-    queue_events: int = 10_000
-    spool_bytes: int = 256_000_000
+    max_text_bytes: Count = 65_536
+    max_event_bytes: Count = 1_000_000
+    flush_ms: Whole = 50
+    queue_events: Count = 10_000
+    spool_bytes: Whole = 256_000_000
     redact: tuple[str, ...] = ()
-    shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    shares: tuple[Amount, Amount, Amount] = (0.8, 0.1, 0.1)
 
 
 class Assembly(Section, frozen=True, kw_only=True):
     """Timers and caps of assembly, by log time (see docs/events.md)."""
 
-    idle_s: float = 1800
-    gap_s: float = 120
-    grace_s: float = 10
-    max_age_s: float = 86_400
-    retain_s: float = 172_800
-    max_events: int = 10_000
-    max_bytes: int = 32_000_000
-    max_revisions: int = 8
+    idle_s: Seconds = 1800
+    gap_s: Seconds = 120
+    grace_s: Seconds = 10
+    max_age_s: Seconds = 86_400
+    retain_s: Seconds = 172_800
+    max_events: Count = 10_000
+    max_bytes: Count = 32_000_000
+    max_revisions: Count = 8
 
 
 class Graders(Section, frozen=True, kw_only=True):
@@ -70,9 +81,9 @@ class Graders(Section, frozen=True, kw_only=True):
 
     enabled: tuple[str, ...] = ("feedback", "format", "efficiency")
     files: tuple[str, ...] = ()
-    timeout_s: float = 10.0
-    attempts: int = 2
-    workers: int = 1
+    timeout_s: PositiveSeconds = 10.0
+    attempts: Count = 2
+    workers: Count = 1
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -88,13 +99,13 @@ class BufferSettings(Section, frozen=True, kw_only=True):
     """Admission, quotas and grouping of the replay buffer."""
 
     namespace: str = "default"
-    max_rollouts: int = 100_000
-    max_bytes: int = 512_000_000
-    group_timeout_s: float = 3600
-    max_share_success: float = 1.0
-    near_duplicate: float = 0.7
-    priority_tau_s: float = 86_400
-    max_uses: int = 3
+    max_rollouts: Count = 100_000
+    max_bytes: Count = 512_000_000
+    group_timeout_s: Seconds = 3600
+    max_share_success: Share = 1.0
+    near_duplicate: Share = 0.7
+    priority_tau_s: PositiveSeconds = 86_400
+    max_uses: Count = 3
 
 
 class TriggerSettings(Section, frozen=True, kw_only=True):
@@ -103,10 +114,10 @@ class TriggerSettings(Section, frozen=True, kw_only=True):
     """
 
     enabled: bool = True
-    min_groups: int = 64
-    min_informative: int = 8
-    max_staleness: int = 4
-    max_rollouts: int = 20_000
+    min_groups: Count = 64
+    min_informative: Whole = 8
+    max_staleness: Whole = 4
+    max_rollouts: Count = 20_000
     wait_for_gate: bool = True
     chain: bool = False
 
@@ -126,19 +137,19 @@ class TrainerSettings(Section, frozen=True, kw_only=True):
 
     algorithm: str = "sft"
     tokens_source: Literal["logged", "rendered"] = "logged"
-    learning_rate: float = 5e-4
-    epochs: int = 3
-    tokens_per_batch: int = 3000
-    max_length: int = 4096
+    learning_rate: Amount = 5e-4
+    epochs: Count = 3
+    tokens_per_batch: Count = 3000
+    max_length: Count = 4096
     keep_reward: float = 0.85
-    keep_per_group: int = 4
-    max_grad_norm: float = 1.0
-    warmup_steps: int = 0
+    keep_per_group: Count = 4
+    max_grad_norm: Amount = 1.0
+    warmup_steps: Whole = 0
     seed: int = 0
-    threads: int = 1
-    lora_rank: int = 0
-    heartbeat_s: float = 10.0
-    claim_timeout_s: float = 60.0
+    threads: Count = 1
+    lora_rank: Whole = 0
+    heartbeat_s: PositiveSeconds = 10.0
+    claim_timeout_s: PositiveSeconds = 60.0
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -150,15 +161,15 @@ class GateSettings(Section, frozen=True, kw_only=True):
     enabled: bool = True
     evaluation: str = ""
     gold: str = "correct"
-    alpha: float = 0.01
-    tasks: int = 300
-    worlds: int = 30
-    min_pairs: int = 250
-    max_unscored: float = 0.02
-    temperature: float = 0.7
-    format_margin: float = 0.03
-    tool_error_margin: float = 0.03
-    cost_margin: float = 0.10
+    alpha: Share = 0.01
+    tasks: Count = 300
+    worlds: Count = 30
+    min_pairs: Count = 250
+    max_unscored: Share = 0.02
+    temperature: Amount = 0.7
+    format_margin: Amount = 0.03
+    tool_error_margin: Amount = 0.03
+    cost_margin: Amount = 0.10
     guardrails_decide: bool = True
 
 
@@ -186,7 +197,10 @@ class Loaded(Struct, frozen=True):
 
     def path(self, value: str) -> Path:
         """A path of the settings, absolute (relative ones are relative to the settings file)."""
-        return (self.root / Path(value).expanduser()).resolve()
+        try:
+            return (self.root / Path(value).expanduser()).resolve()
+        except (RuntimeError, ValueError, OSError) as error:
+            raise SettingsError(f"{value!r} is no path: {error}") from None
 
     @property
     def data(self) -> Path:
@@ -244,15 +258,21 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
 
 def _convert(key: str, value: Any, source: str) -> Any:
     section, _, leaf = key.partition(".")
-    hint = get_type_hints(_sections()[section])[leaf]
+    kind = _sections()[section]
+    hint, bounded = get_type_hints(kind)[leaf], get_type_hints(kind, include_extras=True)[leaf]
     if isinstance(value, str) and source != "file" and hint is not str:
         try:
             value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeEncodeError):
             value = tuple(part.strip() for part in value.split(",")) if "tuple" in str(hint) else value
+    numbers = [part for part in (value if isinstance(value, list | tuple) else [value]) if isinstance(part, float)]
+    if not all(map(math.isfinite, numbers)):
+        raise SettingsError(f"{source}: {key} = {value!r}: a setting must be finite")
+    if key == "capture.shares" and isinstance(value, list | tuple) and not any(value):
+        raise SettingsError(f"{source}: {key} = {value!r}: at least one share must be above 0")
     try:
-        return msgspec.convert(value, hint, strict=True)
-    except msgspec.ValidationError as error:
+        return msgspec.convert(value, bounded, strict=True)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise SettingsError(
             f"{source}: {key} = {value!r}: {error}; it must be {getattr(hint, '__name__', hint)}"
         ) from None
@@ -274,9 +294,11 @@ def load(
         raise SettingsError(f"no settings file at {path}; `millstream init` writes one")
     if path.is_file():
         try:
-            tree = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SettingsError(f"{path} is not TOML: {error}") from None
+        except OSError as error:
+            raise SettingsError(f"{path} can't be read: {error.strerror}") from None
         _refuse_unknown(tree, str(path))
     values = known_keys()
     sources = dict.fromkeys(values, "default")

@@ -10,9 +10,9 @@ import inspect
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import click
-import msgspec
 
 from millstream.cli.app import COMMANDS, root
 from millstream.settings import Settings, known_keys
@@ -42,7 +42,7 @@ def settings_page() -> str:
         kind = type(getattr(defaults, section))
         text = (inspect.getdoc(kind) or "").replace("``", "`")
         parts.append(f"## [{section}]\n\n{' '.join(text.split())}\n\n| key | type | default |\n|---|---|---|")
-        types = {field.name: _type(field.type) for field in msgspec.structs.fields(kind)}
+        types = {name: _type(hint) for name, hint in get_type_hints(kind).items()}
         parts += [
             f"| `{key}` | {types[key.split('.')[1]]} | `{json.dumps(value)}` |"
             for key, value in keys.items()
