@@ -50,23 +50,19 @@ def validate(file: Path, as_json: bool) -> int:
     try:
         definition = _read(file)
     except SettingsError as error:
-        if as_json:
-            emit("grader-validation", {"valid": False, "error": str(error)})
-        else:
-            click.echo(str(error))
-        return 1
-    lacking = missing_parts(definition)
-    kind = KIND[type(definition)]
-    if as_json:
-        emit(
-            "grader-validation",
-            {"valid": True, "name": definition.name, "type": kind, "runs": not lacking, "missing": lacking},
-        )
+        found = {"valid": False, "name": "", "type": "", "runs": False, "missing": [], "error": str(error)}
     else:
-        click.echo(f"{file}: {definition.name!r} ({kind}) is valid")
-        for line in lacking:
-            click.echo(f"not run here: {line}")
-    return 0
+        name, kind, lacking = definition.name, KIND[type(definition)], missing_parts(definition)
+        found = {"valid": True, "name": name, "type": kind, "runs": not lacking, "missing": lacking, "error": ""}
+    emit("grader-validation", found) if as_json else click.echo(_verdict(file, found))
+    return int(not found["valid"])
+
+
+def _verdict(file: Path, found: dict[str, Any]) -> str:
+    if not found["valid"]:
+        return str(found["error"])
+    lines = [f"{file}: {found['name']!r} ({found['type']}) is valid"]
+    return "\n".join([*lines, *(f"not run here: {line}" for line in found["missing"])])
 
 
 @graders.command("run")

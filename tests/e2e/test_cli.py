@@ -30,6 +30,7 @@ import millstream as ms
 def strict(t: ms.Trajectory) -> ms.Grade:
     return ms.score(1.0 if "6.0" in (t.final_answer or "") else -1.0, reason="strict")
 """
+HOSTED_GRADER = '{"type": "string_check", "name": "s", "input": "a", "reference": "a", "operation": "eq"}'
 
 
 @pytest.fixture
@@ -94,6 +95,7 @@ def test_every_json_command_prints_one_document_as_documented(worked, cli, root,
     known = documented(root)
     assert set(known) == {path for path, c in all_commands() if any("--json" in p.opts for p in c.params)}
     training = json.loads(cli("train", "--json")[1])["id"]
+    (worked.folder / "hosted.json").write_text(HOSTED_GRADER, encoding="utf-8")
     ask = {
         "init": ("new",),
         "import": (examples / "chats.jsonl", "--dry-run"),
@@ -108,6 +110,8 @@ def test_every_json_command_prints_one_document_as_documented(worked, cli, root,
         "retire": ("2",),
         "why": ("1",),
         "who-was-live": ("--at", "2100-01-01"),
+        "graders validate": ("hosted.json",),
+        "graders run": ("hosted.json", "--sample", "a"),
     }
     for command in (name for name in known if name not in {"demo", "gate", "rebuild", "up", "train"}):
         code, out, _ = cli(*command.split(), *ask.get(command, ()), "--json")

@@ -46,6 +46,7 @@ def test_validate_says_what_a_file_is(mill, file):
         "type": "multi",
         "runs": True,
         "missing": [],
+        "error": "",
     }
     found = mill.json("graders", "validate", file(JUDGE))
     assert (found["valid"], found["runs"], len(found["missing"])) == (True, False, 1)
