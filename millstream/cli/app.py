@@ -19,6 +19,8 @@ from millstream import __version__
 from millstream.errors import MillstreamError, Unavailable
 
 INTERNAL, INTERRUPTED = 70, 130
+STANDARD = 2
+"""The highest descriptor of a standard stream."""
 
 
 class Entry(NamedTuple):
@@ -176,7 +178,12 @@ def _fail(error: Exception) -> int:
 
 
 def _prepare_streams() -> None:
-    """What can't be encoded is escaped, and closed streams swallow what is written."""
+    """What can't be encoded is escaped, and closed streams swallow what is written. Closed descriptors are
+    held, so that no file or pipe that is opened later gets the number of a standard stream.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= STANDARD:
+        pass
+    os.close(number)
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 — for as long as the process
     for stream in (sys.stdout, sys.stderr):

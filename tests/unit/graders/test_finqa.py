@@ -58,7 +58,7 @@ def test_programs(program, value):
     ],
 )
 def test_g13_g14_what_cannot_be_executed_is_invalid_with_a_reason(program, why):
-    """Empty, cut, non-finite and impossible programs are invalid, and score 0 even for a gold `n/a`."""
+    """G13, G14: empty, cut, non-finite and impossible programs are invalid, and score 0 even for a gold `n/a`."""
     done = execute(program, TABLE)
     assert not done.valid
     assert why in done.reason

@@ -23,12 +23,12 @@ def score(answer, reference, **metadata):
     "answer", ["$48,250", "about 48,250 dollars.", "48250", "48,250.00", "USD 48,250", "48.25 thousand"]
 )
 def test_g01_money_with_thousands_separators(answer):
-    """A number is read whole, commas and all."""
+    """G01: A number is read whole, commas and all."""
     assert score(answer, 48250.0) == 1.0
 
 
 def test_g02_a_comma_after_the_number():
-    """The marked final answer decides, and a lone comma is never the number."""
+    """G02: the marked final answer decides, and a lone comma is never the number."""
     assert score("Net result: 31, as required by note 4, part b,", 31.0) == 1.0
     assert score("the total, 31, is stated in note 4", 31.0) == 1.0
     assert score(",", 31.0) == 0.0
@@ -39,7 +39,7 @@ def test_g02_a_comma_after_the_number():
     ("answer", "right"), [("-8", 1), ("\u22128", 1), ("(8)", 1), ("minus 8", 1), ("8", 0), ("-(8)", 1)]
 )
 def test_g04_the_sign_must_be_written(answer, right):
-    """Every minus sign, parentheses and the word `minus` are signs; nothing else is."""
+    """G04: every minus sign, parentheses and the word `minus` are signs; nothing else is."""
     assert score(answer, -8.0) == right
 
 
@@ -48,12 +48,12 @@ def test_g04_the_sign_must_be_written(answer, right):
     [("13.44%", 1), ("0.1344", 1), ("13.44 percent", 1), ("13.44", 0), ("1344%", 0), ("0.13%", 0), ("0.1344%", 0)],
 )
 def test_g06_percent_against_fraction(answer, right):
-    """A percent sign is a factor of 1/100; a bare number is taken as it is written."""
+    """G06: A percent sign is a factor of 1/100; a bare number is taken as it is written."""
     assert score(answer, 0.1344) == right
 
 
 def test_g06_a_task_may_state_that_it_counts_percents():
-    """Then the bare number is right, with or without the sign, and the fraction is wrong."""
+    """G06: then the bare number is right, with or without the sign, and the fraction is wrong."""
     assert score("16.94", 16.938, unit="percent") == 1.0
     assert score("16.94%", 16.938, unit="percent") == 1.0
     assert score("0.1694", 16.938, unit="percent") == 0.0
@@ -64,13 +64,13 @@ def test_g06_a_task_may_state_that_it_counts_percents():
     ("answer", "right"), [("3.1 million", 1), ("$3.1M", 1), ("3,100 thousand", 1), ("0.0031bn", 1), ("3.1", 0)]
 )
 def test_g07_scale_words(answer, right):
-    """Scale words multiply."""
+    """G07: scale words multiply."""
     assert score(answer, 3100000.0) == right
 
 
 @pytest.mark.parametrize("answer", ["3.1", "3.1 million", "$3,100 thousand", "3.1M"])
 def test_g07_a_task_that_states_millions_takes_both(answer):
-    """The scale comes from the metadata, or from the question's `in millions`."""
+    """G07: the scale comes from the metadata, or from the question's `in millions`."""
     assert score(answer, 3.1, scale="million") == 1.0
     assert grade_answer(answer, Task(reference=3.1, question="total cost, in millions of dollars?")).score == 1.0
 
@@ -87,7 +87,7 @@ def test_basis_points_are_hundredths_of_a_percent():
     [("12.358112", 1), ("12.36", 1), ("12.355", 1), ("12.4", 0), ("12.37", 0), ("12.3", 0), ("12", 0), ("12.360", 1)],
 )
 def test_g08_a_displayed_gold_is_compared_at_its_digits(answer, right):
-    """The answer, rounded half-up to the gold's digits, equals it; fewer digits are wrong."""
+    """G08: the answer, rounded half-up to the gold's digits, equals it; fewer digits are wrong."""
     assert score(answer, "12.36") == right
 
 
@@ -96,14 +96,14 @@ def test_g08_a_displayed_gold_is_compared_at_its_digits(answer, right):
     [{"high": math.inf}, {"low": -1}, {"low": math.nan}, {"low": 0.01, "high": 0.001}, {"high": 1}, {"high": "big"}],
 )
 def test_g10_a_tolerance_that_is_none_is_refused(options):
-    """`SettingsError` when the grader is made."""
+    """G10: `SettingsError` when the grader is made."""
     with pytest.raises(SettingsError, match="finite"):
         numeric(**options)
 
 
 @pytest.mark.parametrize("answer", ["nan", "", "inf", "1e999", "none", ".", "-", "%", "$", "()", None])
 def test_g10_an_answer_without_a_finite_number_scores_0_with_a_reason(answer):
-    """The policy's failure, not the grader's: no exception."""
+    """G10: the policy's failure, not the grader's: no exception."""
     grade = grade_answer(answer, Task(reference=5.0))
     assert grade.score == 0.0
     assert grade.label == "no_number"
@@ -111,7 +111,7 @@ def test_g10_an_answer_without_a_finite_number_scores_0_with_a_reason(answer):
 
 
 def test_g12_gold_text_and_executed_gold_disagree():
-    """The executed value decides; the conflict is recorded; a match with the text alone is never paid."""
+    """G12: the executed value decides; the conflict is recorded; a match with the text alone is never paid."""
     task = Task(reference=-0.30435, metadata={"answer": "30.4%"})
     right, text_only, wrong = (grade_answer(text, task) for text in ("-30.4%", "30.4%", "12%"))
     assert (right.score, right.label) == (1.0, "correct_gold_conflict")
