@@ -39,8 +39,8 @@ from millstream.streams.assembly_timers import Timetable
 from millstream.trajectory import SealReason
 
 RunEvent: TypeAlias = TrajectoryStarted | MessageReceived | ModelResponded | ToolReturned | TrajectoryEnded
-_MIDDLE: dict[type, type] = {kind: kind for kind in (ToolReturned, ModelResponded, MessageReceived)}
-"""Kinds that neither begin nor end a run."""
+_COMMON: dict[type, type] = {kind: kind for kind in (ToolReturned, ModelResponded, MessageReceived, TrajectoryEnded)}
+"""Kinds that the hot path knows: those that go on with a run."""
 _name_of = attrgetter("trajectory_id")
 _seq_of = attrgetter("seq")
 _link_of = attrgetter("link")
@@ -56,6 +56,7 @@ class Fold:
         self.closed = Tombstones(round(settings.retain_s * 1000), settings.max_events)
         self._settings = settings
         self._light = min(settings.max_events, settings.max_bytes // MAX_EVENT_BYTES) - 1
+        self._most_identities = 4 * settings.max_events
         self._timers = Timers.of(settings)
         self._sealing = Timetable(self._timers, self.runs, sealed=False)
         self._closing = Timetable(self._timers, self.runs, sealed=True)
@@ -112,13 +113,14 @@ class Fold:
         """Fold in the lines of one record, in order, at one moment.
 
         This is the hot path, and that is why it is long: an event in the middle of an open sequenced
-        run that takes a free slot is dealt with here, all else in `_take`. Look-ups run in C, lazily, a
-        line at a time; kinds are compared by class, since ``isinstance`` on a msgspec struct goes through
-        `abc` and costs 0.5 µs when it fails; and as long as every seq is small no cap can be reached.
+        run that takes a free slot, and an end that makes it whole, are dealt with here, all else in
+        `_take`. Look-ups run in C, lazily, a line at a time; kinds are compared by class, since
+        ``isinstance`` on a msgspec struct goes through `abc` and costs 0.5 µs when it fails; and as long
+        as every seq is small no cap can be reached.
         """
         now, light, slow, start = self.now, self._light, 0, offset << INDEX_BITS
         careful = imported or any(map(_link_of, events)) or None in map(_seq_of, events)
-        kinds = repeat(None) if careful else map(_MIDDLE.get, map(type, events))
+        kinds = repeat(None) if careful else map(_COMMON.get, map(type, events))
         runs = map(self.runs.get, map(_name_of, events))
         event: Any
         for index, event, raw, kind, run in zip(count(), events, lines, kinds, runs):
@@ -128,6 +130,7 @@ class Fold:
                 and event.producer == run.plain
                 and (seq := event.seq) not in (lane := run.lane)
                 and event.id not in (identities := run.identities)
+                and (kind is not TrajectoryEnded or _last_of(run, event))
             ):
                 identities[event.id] = start + index
                 lane[seq] = raw
@@ -137,6 +140,10 @@ class Fold:
                 elif kind is ModelResponded:
                     for call in event.tool_calls:
                         run.asked.append(call.id)
+                elif kind is TrajectoryEnded:
+                    run.end_reason = event.reason
+                    self._seal(event.trajectory_id, run, "complete", now)
+                    continue
                 if seq > light or run.heavy:
                     self._weigh(event.trajectory_id, run, len(raw))
             else:
@@ -179,9 +186,10 @@ class Fold:
             self.ledger.duplicate += 1
             run.duplicates += not run.reason
             return
-        if len(run.identities) < 4 * self._settings.max_events:
+        if len(run.identities) < self._most_identities:
             run.identities[identity] = (line[1] << INDEX_BITS) + line[2]
-        run.imported = run.imported or imported
+        if imported:
+            run.imported = True
         if type(event) is TrajectoryEnded:
             self._end(name, run, event)
         if link is not None:
@@ -329,7 +337,7 @@ class Fold:
         return (
             run.weight > limits.max_bytes
             or run.events > limits.max_events
-            or len(run.identities) > 2 * limits.max_events
+            or len(run.identities) >= self._most_identities
         )
 
     def _seal(self, name: str, run: Run, reason: SealReason, at: int) -> None:
@@ -347,6 +355,17 @@ class Fold:
     def _close(self, name: str, run: Run) -> None:
         del self.runs[name]
         self.ledger.purged += not self.closed.close(name, run, self.now)
+
+
+def _last_of(run: Run, event: TrajectoryEnded) -> bool:
+    """Whether this end is the one event that a run of one producer still lacks."""
+    seq = event.seq
+    return (
+        not run.others
+        and len(run.lane) == seq
+        and max(run.lane, default=-1) < seq
+        and (not event.last_seq or event.last_seq == {event.producer: seq})
+    )
 
 
 def _rank(link: Link | None, raw: bytes) -> tuple[int, str]:
