@@ -9,7 +9,7 @@ from millstream.errors import Conflict
 from millstream.ledger import LedgerReader, append_policy_events
 from millstream.policy import PolicyPromoted, PolicyRegistered
 from millstream.ports import Log, Tracker
-from millstream.trainer.folders import content_hash, model_config, template_hash, tokenizer_hash
+from millstream.trainer.folders import check_policy, content_hash, template_hash, tokenizer_hash
 
 BASE = "base"
 """What a base has in place of a training id."""
@@ -24,7 +24,7 @@ def ensure_base(log: Log, tracker: Tracker, lineage: str, base_dir: Path) -> int
     versions = LedgerReader(log).refresh().lineage(lineage).versions
     if versions:
         return min(versions)
-    model_config(base_dir)
+    check_policy(base_dir)
     found = content_hash(base_dir)
     version = tracker.registered(lineage, BASE)
     run_id = ""

@@ -72,9 +72,19 @@ def model_config(folder: Path) -> dict[str, object]:
         config: dict[str, object] = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
     except FileNotFoundError:
         raise SettingsError(f"no config.json in {folder}; give a Hugging Face causal-LM directory") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not JSON: {error}") from None
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; give a Hugging Face causal-LM directory") from None
     return config
+
+
+def check_policy(folder: Path) -> None:
+    """Whether a folder can be a policy, as far as its files tell. Raises `SettingsError` that says what is missing."""
+    if not model_config(folder).get("model_type"):
+        raise SettingsError(f"{folder}/config.json names no model_type; give a Hugging Face causal-LM directory")
+    if not any(path.name.endswith(WEIGHTS) and path.stat().st_size for path in folder.iterdir() if path.is_file()):
+        raise SettingsError(f"no weights in {folder}; give a Hugging Face causal-LM directory with model.safetensors")
 
 
 def weights_dtype(folder: Path) -> str:
