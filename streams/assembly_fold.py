@@ -205,7 +205,9 @@ class Fold:
         self._effects.refused("unplaceable", detail, line, event.trajectory_id)
 
     def _begin(self, event: RunEvent, identity: str, line: Line, *, imported: bool) -> Run | None:
-        """A new run, unless its trajectory is closed or too old."""
+        """A new run for the event to go into; None when the event was dealt with: its trajectory is
+        closed or too old, or it is a plain start.
+        """
         name = event.trajectory_id
         if name in self.closed.stones:
             if self.closed.knows(name, identity):
@@ -220,7 +222,12 @@ class Fold:
             return None
         run = self.runs[name] = new_run(event.producer, self.now, born, imported=imported)
         self._sealing.start(name, run)
-        return run
+        if type(event) is not TrajectoryStarted or event.link is not None or (event.seq or 0) > self._light:
+            return run
+        run.identities[identity] = (line[1] << INDEX_BITS) + line[2]
+        run.lane[event.seq or 0] = line[0]
+        self.ledger.accepted += 1
+        return None
 
     def _late(self, why: str, detail: str, line: Line, name: str) -> None:
         self.ledger.late += 1
