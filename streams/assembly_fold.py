@@ -1,12 +1,8 @@
-"""The transitions of assembly: what an event or the passing of time does to a trajectory.
-
-States: absent → open → ending (the end is known) → sealed → closed (a tombstone). The table is in
-docs/architecture.md; each row has a unit test.
-"""
+"""The transitions of assembly that an event brings: what it does to its trajectory, or why it is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count, repeat
 from operator import attrgetter
 from typing import Any, TypeAlias, cast
@@ -27,16 +23,9 @@ from millstream.events import (
     TrajectoryStarted,
     born_ms,
 )
-from millstream.repair import MAX_EVENT_BYTES
-from millstream.settings import Assembly
-from millstream.streams.assembly_closed import Tombstones
-from millstream.streams.assembly_effects import Effects
-from millstream.streams.assembly_ledger import Ledger
+from millstream.streams.assembly_lifetimes import Lifetimes
 from millstream.streams.assembly_node import answers, asks
-from millstream.streams.assembly_run import INDEX_BITS, Line, Run, Timers, gapless, last_after, new_run
-from millstream.streams.assembly_seal import amendable, lacking, seal, whole
-from millstream.streams.assembly_timers import Timetable
-from millstream.trajectory import SealReason
+from millstream.streams.assembly_run import INDEX_BITS, Line, Run, last_after, new_run
 
 RunEvent: TypeAlias = TrajectoryStarted | MessageReceived | ModelResponded | ToolReturned | TrajectoryEnded
 _COMMON: dict[type, type] = {kind: kind for kind in (ToolReturned, ModelResponded, MessageReceived, TrajectoryEnded)}
@@ -46,66 +35,8 @@ _seq_of = attrgetter("seq")
 _link_of = attrgetter("link")
 
 
-class Fold:
-    """The trajectories of one partition. ``now`` is the monotone log time in milliseconds."""
-
-    def __init__(self, settings: Assembly, effects: Effects, mapping_epoch: int) -> None:
-        self.ledger = Ledger()
-        self.now = 0
-        self.runs: dict[str, Run] = {}
-        self.closed = Tombstones(round(settings.retain_s * 1000), settings.max_events)
-        self._settings = settings
-        self._light = min(settings.max_events, settings.max_bytes // MAX_EVENT_BYTES) - 1
-        self._most_identities = 4 * settings.max_events
-        self._timers = Timers.of(settings)
-        self._sealing = Timetable(self._timers, self.runs, sealed=False)
-        self._closing = Timetable(self._timers, self.runs, sealed=True)
-        self._effects = effects
-        self._mapping_epoch = mapping_epoch
-
-    def resume(self, now: int, ledger: Ledger, runs: Iterable[tuple[str, Run]]) -> None:
-        """Take over a restored state (of a fold without any trajectory) and set its timers."""
-        self.now, self.ledger = now, ledger
-        for name, run in runs:
-            self.runs[name] = run
-            (self._closing if run.reason else self._sealing).arm(name, run, anew=True)
-
-    # Time
-
-    def deadline(self) -> int | None:
-        """When the next trajectory is sealed by a timer."""
-        due = self._sealing.next()
-        return None if due is None else due[0]
-
-    def advance(self, time_ms: int) -> None:
-        """Let time pass: fire every timer that is due, by deadline and then id."""
-        self.now = max(self.now, time_ms)
-        while due := self._sealing.next(self.now):
-            self._expire(*due)
-        while due := self._closing.next(self.now):
-            self._close(due[1], due[2])
-        self.ledger.purged += self.closed.purge(self.now)
-
-    def close_open(self) -> None:
-        """Fire every sealing timer now, each as of its own deadline: nothing more is waited for."""
-        while (due := self._sealing.next()) is not None:
-            self._expire(*due)
-
-    def _expire(self, due: int, name: str, run: Run) -> None:
-        if run.end_ms >= 0 and due == run.end_ms + self._timers.patience(run):
-            if run.linked and whole(run):
-                self._seal(name, run, "complete", due)
-            elif run.linked and not run.graced:
-                run.graced = True
-                self._sealing.arm(name, run, anew=True)
-            else:
-                self._seal(name, run, lacking(run), due)
-        elif due == run.age_ms + self._timers.max_age:
-            self._seal(name, run, "max_age", due)
-        else:
-            self._seal(name, run, "idle_timeout", due)
-
-    # Events
+class Fold(Lifetimes):
+    """The transitions of one partition's trajectories."""
 
     def take(
         self, events: Sequence[AnyEvent | EventError], lines: Sequence[bytes], offset: int, *, imported: bool
@@ -118,7 +49,7 @@ class Fold:
         ``isinstance`` on a msgspec struct goes through `abc` and costs 0.5 µs when it fails; and as long
         as every seq is small no cap can be reached.
         """
-        now, light, slow, start = self.now, self._light, 0, offset << INDEX_BITS
+        now, light, slow, start = self.now, self.light, 0, offset << INDEX_BITS
         careful = imported or any(map(_link_of, events)) or None in map(_seq_of, events)
         kinds = repeat(None) if careful else map(_COMMON.get, map(type, events))
         runs = map(self.runs.get, map(_name_of, events))
@@ -142,7 +73,7 @@ class Fold:
                         run.asked.append(call.id)
                 elif kind is TrajectoryEnded:
                     run.end_reason = event.reason
-                    self._seal(event.trajectory_id, run, "complete", now)
+                    self.seal_run(event.trajectory_id, run, "complete", now)
                     continue
                 if seq > light or run.heavy:
                     self._weigh(event.trajectory_id, run, len(raw))
@@ -155,16 +86,16 @@ class Fold:
         """Keep count of the bytes of a run that may be large enough for a cap."""
         run.weight = run.size if run.weight < 0 else run.weight + size
         run.heavy = True
-        self._settle(name, run)
+        self.settle(name, run)
 
     def _take(self, event: AnyEvent | EventError, line: Line, *, imported: bool) -> None:
         """Anything that a record may hold."""
         if isinstance(event, EventError):
             self.ledger.dead += 1
-            self._effects.refused(event.reason, str(event), line)
+            self.effects.refused(event.reason, str(event), line)
         elif type(event) is FeedbackGiven:
             self.ledger.feedback += 1
-            self._effects.feedback(event.trajectory_id, line[0])
+            self.effects.feedback(event.trajectory_id, line[0])
         elif type(event) is Tick:
             self.ledger.tick += 1
             if CLOSE_OPEN in event.flags:
@@ -186,7 +117,7 @@ class Fold:
             self.ledger.duplicate += 1
             run.duplicates += not run.reason
             return
-        if len(run.identities) < self._most_identities:
+        if len(run.identities) < self.most_identities:
             run.identities[identity] = (line[1] << INDEX_BITS) + line[2]
         if imported:
             run.imported = True
@@ -197,12 +128,12 @@ class Fold:
         else:
             self._place(name, run, event, line)
         if not run.reason:
-            self._settle(name, run)
+            self.settle(name, run)
 
     def _unplaceable(self, event: RunEvent, line: Line) -> None:
         self.ledger.dead += 1
         detail = f"event {event.id!r} of trajectory {event.trajectory_id!r} has neither a seq nor a link: give it one"
-        self._effects.refused("unplaceable", detail, line, event.trajectory_id)
+        self.effects.refused("unplaceable", detail, line, event.trajectory_id)
 
     def _begin(self, event: RunEvent, identity: str, line: Line, *, imported: bool) -> Run | None:
         """A new run for the event to go into; None when the event was dealt with: its trajectory is
@@ -217,12 +148,12 @@ class Fold:
                 self._late("sealed", f"trajectory {name} was sealed for good as revision {revision}", line, name)
             return None
         born = born_ms(name)
-        if born is not None and not imported and born + self._timers.retain <= self.now:
+        if born is not None and not imported and born + self.timers.retain <= self.now:
             self._late("too_old", f"trajectory {name} is older than [assembly] retain_s", line, name)
             return None
         run = self.runs[name] = new_run(event.producer, self.now, born, imported=imported)
-        self._sealing.start(name, run)
-        if type(event) is not TrajectoryStarted or event.link is not None or (event.seq or 0) > self._light:
+        self.sealing.start(name, run)
+        if type(event) is not TrajectoryStarted or event.link is not None or (event.seq or 0) > self.light:
             return run
         run.identities[identity] = (line[1] << INDEX_BITS) + line[2]
         run.lane[event.seq or 0] = line[0]
@@ -231,7 +162,7 @@ class Fold:
 
     def _late(self, why: str, detail: str, line: Line, name: str) -> None:
         self.ledger.late += 1
-        self._effects.refused(f"late:{why}", detail, line, name)
+        self.effects.refused(f"late:{why}", detail, line, name)
 
     def _end(self, name: str, run: Run, event: TrajectoryEnded) -> None:
         """Learn where the producers ended; what lies after it goes."""
@@ -239,7 +170,7 @@ class Fold:
         if run.last == last:
             return
         if run.reason:
-            self._reopen(name, run)
+            self.reopen(name, run)
         run.last, run.end_ms, run.plain = last, self.now, None
         if run.others or run.linked or max(run.lane, default=-1) > last.get(run.producer, MAX_SEQ):
             self._cut(name, run, last)
@@ -260,7 +191,7 @@ class Fold:
     def _after_end(self, name: str, producer: str, seq: int, line: Line) -> None:
         self.ledger.after_end += 1
         detail = f"seq {seq} of producer {producer!r} lies after the end of trajectory {name}"
-        self._effects.refused("late:after_end", detail, line, name)
+        self.effects.refused("late:after_end", detail, line, name)
 
     def _place(self, name: str, run: Run, event: RunEvent, line: Line) -> None:
         """Put a sequenced event into its slot, or decide whose slot it is: the smallest id's."""
@@ -285,7 +216,7 @@ class Fold:
                 self._accept(name, run, event)
                 lane[seq], line = line[0], run.line(lost, held)
         detail = f"trajectory {name} has two events at {producer}:{seq}: {kept!r} is kept, not {lost!r}"
-        self._effects.refused("late:conflict", detail, line, name)
+        self.effects.refused("late:conflict", detail, line, name)
 
     def _link(self, name: str, run: Run, event: RunEvent, link: Link, line: Line) -> None:
         """Put a version of a linked event into its slot if it outranks the one that is there."""
@@ -304,10 +235,10 @@ class Fold:
     def _accept(self, name: str, run: Run, event: RunEvent) -> None:
         """Note an event that is about to get a slot."""
         if run.reason:
-            self._reopen(name, run)
+            self.reopen(name, run)
         self.ledger.accepted += 1
         run.weight = -1
-        run.heavy = run.heavy or (event.seq or 0) > self._light
+        run.heavy = run.heavy or (event.seq or 0) > self.light
         run.last_ms = self.now
         if type(event) is TrajectoryEnded:
             run.disturbed = run.disturbed or bool(run.end_reason)
@@ -315,53 +246,6 @@ class Fold:
         else:
             run.asked += asks(event)
             run.answered += answers(event)
-
-    def _reopen(self, name: str, run: Run) -> None:
-        """Begin the next revision of a sealed trajectory, with a fresh budget of time."""
-        run.reason, run.sealed_ms, run.graced = "", -1, False
-        run.revision += 1
-        run.age_ms = run.last_ms = self.now
-        if run.end_ms >= 0:
-            run.end_ms = self.now
-        self._sealing.arm(name, run, anew=True)
-
-    # Sealing
-
-    def _settle(self, name: str, run: Run) -> None:
-        """Seal a run that is whole or too big; else see to its timer."""
-        ended = run.end_ms >= 0
-        if ended and (run.graced and whole(run) if run.linked else gapless(run)):
-            self._seal(name, run, "complete", self.now)
-        elif len(run.identities) > self._light and self._full(run):
-            self._seal(name, run, "overflow", self.now)
-        elif ended:
-            self._sealing.arm(name, run)
-
-    def _full(self, run: Run) -> bool:
-        if run.weight < 0:
-            run.weight = run.size
-        limits = self._settings
-        return (
-            run.weight > limits.max_bytes
-            or run.events > limits.max_events
-            or len(run.identities) >= self._most_identities
-        )
-
-    def _seal(self, name: str, run: Run, reason: SealReason, at: int) -> None:
-        run.sealed_ms = at
-        body = seal(name, run, reason, self._effects.record.partition, self._mapping_epoch)
-        self._effects.sealed(name, body)
-        self.ledger.revisions += 1
-        self.ledger.sealed += run.revision == 1
-        if amendable(run) and run.revision < self._settings.max_revisions:
-            run.plain = None
-            self._closing.arm(name, run, anew=True)
-        else:
-            self._close(name, run)
-
-    def _close(self, name: str, run: Run) -> None:
-        del self.runs[name]
-        self.ledger.purged += not self.closed.close(name, run, self.now)
 
 
 def _last_of(run: Run, event: TrajectoryEnded) -> bool:
