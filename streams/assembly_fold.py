@@ -228,7 +228,9 @@ class Fold(Lifetimes):
             self._take_out(run)
         self._accept(name, run, event)
         run.spans[link.key] = line[0]
-        run.linked, run.plain = True, None
+        if not run.linked:
+            run.linked, run.plain = True, None
+            run.graced = 0 <= run.end_ms <= self.now - self.timers.grace
         if run.end_ms < 0 and link.root and link.finality > 0:
             run.end_ms = self.now
 

@@ -267,6 +267,15 @@ def test_mixed_modes_are_linked(mill):
     assert (reason, ids.index("m0") < ids.index("m1"), len(ids)) == ("complete", True, 4)
 
 
+def test_a_link_after_the_end_has_no_second_grace(mill):
+    """Regression: the first link of an ended run moved its deadline into the past."""
+    mill.put(TrajectoryEnded(id="p1", trajectory_id="t", producer="p", seq=1), at=0)
+    mill.put(span("a"), at=10)
+    assert mill.assembler.deadline_ms() == 25
+    mill.put(MessageReceived(id="p0", trajectory_id="t", producer="p", seq=0), at=12)
+    assert [reason for _, reason, _ in mill.sealed] == ["complete"]
+
+
 def test_a_linked_state_survives_a_restart(mill):
     """Links, versions and the grace are all in the snapshot."""
     mill.put(root(), span("s5", "zz"), span("a", "root", finality=0), at=10)
