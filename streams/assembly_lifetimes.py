@@ -1,8 +1,8 @@
 """The lifetime of the trajectories of a partition: what the passing of time does to them, when they are
 sealed, opened again and forgotten.
 
-States: absent → open → ending (the end is known) → sealed → closed (a tombstone). The table is in
-docs/architecture.md; each row has a unit test.
+States: absent → open → ending (the end is known) → sealed → closed (a tombstone). Each row of the
+transition table has its unit test in tests/unit/streams/assembly.
 """
 
 from __future__ import annotations
