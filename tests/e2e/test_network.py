@@ -42,7 +42,7 @@ TRAINING = """
 [policy]
 base = "{base}"
 [trigger]
-min_groups = 1
+min_groups = 2
 min_informative = 1
 [trainer]
 tokens_source = "rendered"
