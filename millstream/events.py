@@ -31,7 +31,7 @@ Nanoseconds: TypeAlias = Whole
 """Since the epoch; a larger number is no time."""
 
 
-class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Task(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What the agent was asked to do. ``reference`` is the known right answer, if any."""
 
     id: TaskId = TaskId("")
@@ -42,7 +42,7 @@ class Task(Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-class Interface(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Interface(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Hashes of what the policy was shown; empty where unknown.
 
     Two interfaces mismatch when a part is known on both sides and differs.
@@ -62,7 +62,7 @@ class Interface(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ""
 
 
-class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A call the policy asked for. ``arguments`` is None when ``arguments_raw`` is not a JSON object."""
 
     id: str = ""
@@ -72,7 +72,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     malformed: bool = False
 
 
-class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Tokens and money of one model call."""
 
     input_tokens: Whole = 0
@@ -82,14 +82,14 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cost: float = 0.0
 
 
-class Truncated(Struct, frozen=True, kw_only=True):
+class Truncated(Struct, frozen=True, kw_only=True, gc=False):
     """What a bounded text was before it was cut."""
 
     length: Whole
     sha256: str
 
 
-class Link(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Link(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Identity and order of an event from a span dialect (the linked mode of assembly).
 
     ``key`` names the thing (trace and span, plus the part within it); of several versions of one key
@@ -104,7 +104,7 @@ class Link(Struct, frozen=True, kw_only=True, omit_defaults=True):
     root: bool = False
 
 
-class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
     """The envelope every event carries."""
 
     id: Annotated[EventId, Meta(min_length=1)]
@@ -119,7 +119,7 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="ki
     flags: tuple[str, ...] = ()
 
 
-class TrajectoryStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class TrajectoryStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """A run began. ``propensity`` is the probability with which this policy version was assigned."""
 
     task: Task = field(default_factory=Task)
@@ -135,7 +135,7 @@ class TrajectoryStarted(Event, frozen=True, kw_only=True, omit_defaults=True, ta
     source: str = ""
 
 
-class MessageReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class MessageReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """A message from the system, a user or another agent reached the policy."""
 
     role: Literal["system", "user", "agent"] = "user"
@@ -144,7 +144,7 @@ class MessageReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     truncated: Truncated | None = None
 
 
-class ModelResponded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class ModelResponded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """The policy acted. Token ids and log-probs are optional; ``prompt_token_ids`` is the whole prompt."""
 
     text: str = ""
@@ -164,7 +164,7 @@ class ModelResponded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=T
     truncated: Truncated | None = None
 
 
-class ToolReturned(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class ToolReturned(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """A tool answered a call. ``error`` is set when it failed."""
 
     call_id: str = ""
@@ -175,7 +175,7 @@ class ToolReturned(Event, frozen=True, kw_only=True, omit_defaults=True, tag=Tru
     truncated: Truncated | None = None
 
 
-class FeedbackGiven(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class FeedbackGiven(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """Somebody or something judged the run; may come before the run or days after it."""
 
     source: FeedbackSource = "user"
@@ -187,7 +187,7 @@ class FeedbackGiven(Event, frozen=True, kw_only=True, omit_defaults=True, tag=Tr
     valid_time_ns: Nanoseconds = 0
 
 
-class TrajectoryEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class TrajectoryEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """A run ended. ``last_seq`` maps each producer to the last seq it sent (this event's included)."""
 
     reason: EndReason = "done"
@@ -196,7 +196,7 @@ class TrajectoryEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     error: str = ""
 
 
-class Tick(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class Tick(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """Time passed on an idle partition: appended by its owner so that timers fire from the log alone."""
 
 

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from millstream.streams.shingles import EMPTY, PLACES, minima
 
-MAX_BYTES: Final = 16_384
+MAX_BYTES: Final = 8_192
 """Of a longer text the first and the last half of this are signed."""
 
 
