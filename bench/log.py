@@ -20,7 +20,6 @@ from types import ModuleType
 
 from millstream.adapters.clock import ManualClock
 from millstream.adapters.sqlite import Embedded, open_sqlite
-from millstream.bootstrap.memory import collect_seldom
 from millstream.graders.builtin import builtin
 from millstream.graders.running import GraderSet
 from millstream.ports import Message
@@ -140,7 +139,6 @@ def main(events: int = EVENTS) -> dict[str, float]:
         folder = Path(name)
         count = neighbour("assembly_events").write(folder / "events.ndjson", events)
         megabytes = (folder / "events.ndjson").stat().st_size / 1e6
-        collect_seldom()  # as `millstream up` does
         meter = run(folder / "events.ndjson", folder)
         on_disk = (folder / "log.db").stat().st_size / 1e6
     wall, cpu = sum(meter.wall.values()), sum(meter.cpu.values())

@@ -30,10 +30,7 @@ def up(ctx: click.Context, until_idle: bool, close_open: bool, accept_loss: bool
     stop = threading.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: stop.set())
-    from millstream.bootstrap.memory import collect_seldom
-
     pipeline = runtime_of(ctx).pipeline()
-    collect_seldom()
     if accept_loss:
         for gap in pipeline.accept_loss():
             lost = f"{gap.topic}:{gap.partition} {gap.first} to {gap.end}"
