@@ -1,4 +1,4 @@
-"""Driving several stages from one thread: the loop of ``millstream up``."""
+"""Driving several stages from one thread. `millstream up` has workers beside them and a loop of its own."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ def drive(runners: Sequence[StageRunner], log: Log, stop: threading.Event, *, un
             continue
         if until_idle:
             break
-        places = [runner.positions for runner in runners]
-        earliest = {name: min(p[name] for p in places if name in p) for name in {n for p in places for n in p}}
-        log.wait(earliest, _patience(runners, log))
+        log.wait(awaited(runners), _patience(runners, log))
     for runner in runners:
         runner.close()
 
@@ -32,6 +30,15 @@ def step(runners: Sequence[StageRunner]) -> int:
     """One turn of every stage; how many records and ticks it moved (0: idle)."""
     done = sum(runner.run_once() for runner in runners)
     return done or sum(runner.tick_if_due() for runner in runners)
+
+
+def awaited(runners: Sequence[StageRunner]) -> dict[str, int]:
+    """The least position of each input place over all stages: a record at or past one is news."""
+    places: dict[str, int] = {}
+    for runner in runners:
+        for place, offset in runner.positions.items():
+            places[place] = min(offset, places.get(place, offset))
+    return places
 
 
 def _patience(runners: Sequence[StageRunner], log: Log) -> float:

@@ -23,6 +23,7 @@ from millstream.ports import Gap, Log, Store
 from millstream.streams.assembly import Assembler
 from millstream.streams.buffering import BufferingStage
 from millstream.streams.closing import close_open
+from millstream.streams.driving import awaited
 from millstream.streams.grading import GradingStage
 from millstream.streams.projection import Projector
 from millstream.streams.runner import StageRunner
@@ -110,7 +111,7 @@ class Pipeline:
             elif until_idle:
                 break
             else:
-                self.log.wait(self._waiting(), IDLE_WAIT_S)
+                self.log.wait(awaited(self.runners), IDLE_WAIT_S)
         for runner in self.runners:
             runner.close()
         if until_idle:
@@ -152,13 +153,6 @@ class Pipeline:
     def close_open(self, closed: set[str]) -> bool:
         """Append the next tick that seals open runs or closes open groups; False: nothing is open."""
         return close_open(self.log, [runner.processor for runner in self.runners], closed)
-
-    def _waiting(self) -> dict[str, int]:
-        places: dict[str, int] = {}
-        for runner in self.runners:
-            for place, offset in runner.positions.items():
-                places[place] = min(offset, places.get(place, offset))
-        return places
 
 
 def build(runtime: Runtime) -> Pipeline:
