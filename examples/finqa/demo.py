@@ -45,11 +45,11 @@ def _logical_clock() -> Callable[[], int]:
 
 
 class Demo:
-    """One run of the demo in a folder of its own. ``said`` is called with each line to print."""
+    """One run of the demo by a settings file of its own. ``say`` is called with each line to print."""
 
-    def __init__(self, folder: Path, seed: int, say: Say) -> None:
+    def __init__(self, settings: Path, seed: int, say: Say) -> None:
         self.seed = seed
-        self.runtime = Runtime(demo_settings(folder), plans(seed), work.MODULE)
+        self.runtime = Runtime(demo_settings(settings), plans(seed), work.MODULE)
         self.say = say
         self.teller = Teller(self.runtime.log, say)
         self.measured: dict[str, Future[Measured]] = {}

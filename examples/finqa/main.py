@@ -29,7 +29,7 @@ def run(folder: Path, seed: int, say: Callable[[str], None]) -> DemoFacts:
     say("Millstream demo: an agent answers questions about generated (synthetic) company reports with the tools")
     say("search, load and calculator. Its policy, a tiny Llama, learns from its own graded runs.")
     say(f"Everything goes into {folder}; seed {seed}; no service, no GPU, nothing leaves this machine.")
-    demo = Demo(folder, seed, lambda line: say(f"[{demo.seconds:4.0f} s] {line}"))
+    demo = Demo(settings, seed, lambda line: say(f"[{demo.seconds:4.0f} s] {line}"))
     try:
         demo.run()
         facts = _facts(demo, folder, seed)

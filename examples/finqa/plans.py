@@ -48,9 +48,9 @@ def write_settings(folder: Path) -> Path:
     return path
 
 
-def demo_settings(folder: Path) -> Loaded:
-    """The settings of a demo's folder; the environment does not change them."""
-    return load(write_settings(folder), environ={})
+def demo_settings(file: Path) -> Loaded:
+    """The settings of a demo's file; the environment does not change them."""
+    return load(file, environ={})
 
 
 def plans(seed: int) -> tuple[Plan, Plan]:

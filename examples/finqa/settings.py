@@ -37,15 +37,6 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewardWeights:
-    """reward = correct x (`correct` + `efficiency` x efficiency) + `format` x format, each part in [0, 1]."""
-
-    correct: float = 0.8
-    efficiency: float = 0.1
-    format: float = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Imitation:
     """Training on the best: rollouts at or above `threshold`, at most `per_group` distinct ones of a group."""
 
@@ -53,9 +44,6 @@ class Imitation:
     per_group: int = 4
     epochs: int = 3
     learning_rate: float = 5e-4
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.0
-    clip_norm: float = 1.0
     batch_tokens: int = 1200
 
 
@@ -64,7 +52,6 @@ class LoopSettings:
     """One run of the loop. Each gate draws its own tasks; the report set is read by no gate, training or tuning."""
 
     temperature: float = 0.7
-    max_new_tokens: int = 28
     batch_size: int = 256
     candidates: int = 3
     attempts: int = 8
@@ -73,7 +60,6 @@ class LoopSettings:
     gate_alpha: float = 0.01
     report: Draw = field(default_factory=lambda: Draw(worlds=30, tasks=300))
     report_attempts: int = 4
-    reward: RewardWeights = field(default_factory=RewardWeights)
     imitation: Imitation = field(default_factory=Imitation)
     hack_rounds: int = 2
 
