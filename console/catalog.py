@@ -116,9 +116,8 @@ def _row(head: _Head, log_ms: int) -> TrajectoryRow:
 def trajectory(log: Log, trajectory_id: str, as_of_ms: int | None = None) -> Trajectory | None:
     """The highest revision of one run, whole, or None."""
     found: Trajectory | None = None
-    wanted = trajectory_id.encode()
     for record in records(log, TRAJECTORIES.name, as_of_ms):
-        if record.key != trajectory_id or record.value is None or wanted not in record.value:
+        if record.key != trajectory_id or record.value is None:
             continue
         if record.headers.get("kind") == "trajectory":
             candidate = _TRAJECTORY.decode(record.value)
