@@ -4,6 +4,9 @@ A built-in's epoch is its name and an integer version, held by golden outcomes (
 whoever changes an outcome raises the version. A user's epoch is a hash of everything that can change an
 outcome and can be seen: the syntax tree of its file and of the local modules that it imports (layout and
 comments do not count), declared data files, parameters, versions of named libraries, and Python's minor.
+Installed packages and Millstream itself are no local modules: a grader that depends on one names it in
+``libraries``. A judge's epoch is its prompt, its parameters and, once it has answered, the name of the
+model that did.
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from millstream.codec import digest
 from millstream.errors import SettingsError
+
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+_OURS: Final = "millstream"
 
 
 def parameters_digest(options: Mapping[str, Any]) -> str:
@@ -46,11 +52,35 @@ def user_epoch(
     return f"{name}@{digest(*parts)[:16]}"
 
 
+MODEL_MARK: Final = "+"
+"""Stands in an epoch before the name of the model that answered."""
+
+
+def judge_epoch(name: str, prompt: Any, parameters: Mapping[str, Any], model: str = "") -> str:
+    """``name@hash`` of a judge's prompt (any JSON value: texts, messages) and parameters (the model asked
+    for among them), with ``+model`` once the model that answered has said its name. Two answers of one
+    judge by two models are of two epochs.
+    """
+    told = msgspec.json.encode(prompt, order="deterministic")
+    return with_model(f"{name}@{digest('judge', name, told, parameters_digest(parameters))[:16]}", model)
+
+
+def with_model(epoch: str, model: str) -> str:
+    """A judge's epoch with the model name that came back; the same epoch when none did."""
+    return f"{epoch}{MODEL_MARK}{model.strip()[:120]}" if model.strip() else epoch
+
+
+def base_epoch(epoch: str) -> str:
+    """An epoch without the name of the model that answered: what is known before a judge is asked."""
+    return epoch.partition(MODEL_MARK)[0]
+
+
 def _trees(file: Path) -> dict[Path, str]:
     """The syntax trees of a file and of every local module it reaches, by path."""
     found: dict[Path, str] = {}
     waiting = [file.resolve()]
     bases = dict.fromkeys((file.resolve().parent, _import_root(file.resolve())))
+    home = _home(file.resolve())
     while waiting:
         module = waiting.pop()
         if module in found:
@@ -58,8 +88,21 @@ def _trees(file: Path) -> dict[Path, str]:
         tree = _parse(module)
         found[module] = ast.dump(tree)
         for base in bases:
-            waiting.extend(_local_imports(tree, module, base))
+            waiting.extend(path for path in _local_imports(tree, module, base) if _is_local(path, home))
     return found
+
+
+def _home(file: Path) -> Path:
+    """The folder of a file's outermost package, or the file itself where it is in none."""
+    home = file
+    while (home.parent / "__init__.py").is_file():
+        home = home.parent
+    return home
+
+
+def _is_local(module: Path, home: Path) -> bool:
+    """Whether a module is the grader's own: of its package, or not installed."""
+    return module.is_relative_to(home) or _INSTALLED.isdisjoint(module.parts)
 
 
 def _import_root(file: Path) -> Path:
@@ -97,8 +140,10 @@ def _local_imports(tree: ast.Module, module: Path, root: Path) -> Iterator[Path]
 
 
 def _files_of(base: Path, dotted: str) -> Iterator[Path]:
-    """The module files that importing ``dotted`` from ``base`` executes, if they lie there."""
+    """The module files that importing ``dotted`` from ``base`` executes, if they lie there; none of ours."""
     place = base
+    if dotted.partition(".")[0] == _OURS:
+        return
     for part in dotted.split(".") if dotted else []:
         place = place / part
         if place.with_suffix(".py").is_file():

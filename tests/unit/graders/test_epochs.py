@@ -11,7 +11,7 @@ from millstream.errors import SettingsError
 from millstream.events import Task
 from millstream.graders.answers import final_number
 from millstream.graders.builtin import BUILTINS, builtin
-from millstream.graders.epochs import builtin_epoch, user_epoch
+from millstream.graders.epochs import base_epoch, builtin_epoch, judge_epoch, user_epoch, with_model
 from millstream.graders.files import answered
 
 SOURCE = "import millstream as ms\nfrom helper import value\n@ms.grader\ndef g(t):\n    return value\n"
@@ -145,3 +145,62 @@ def test_the_golden_cases_cover_the_number_reader(root):
     cases = json.loads((root / "tests" / "golden" / "graders" / "numeric.json").read_text())["cases"]
     assert len(cases) >= 60
     assert sum(final_number(c.get("answer") or "") is not None for c in cases) > 40
+
+
+def test_an_installed_grader_does_not_hash_the_packages_beside_it(tmp_path):
+    """Its own package counts; what else is installed counts where ``libraries`` names it."""
+    site = tmp_path / "lib" / "site-packages"
+    for name in ("mine", "theirs"):
+        (site / name).mkdir(parents=True)
+        (site / name / "__init__.py").write_text("")
+    (site / "mine" / "graders.py").write_text("import theirs\nfrom mine import rules\n")
+    (site / "mine" / "rules.py").write_text("value = 1\n")
+    before = user_epoch("g", site / "mine" / "graders.py", {})
+    (site / "theirs" / "__init__.py").write_text("x = 1\n")
+    assert user_epoch("g", site / "mine" / "graders.py", {}) == before
+    (site / "mine" / "rules.py").write_text("value = 2\n")
+    assert user_epoch("g", site / "mine" / "graders.py", {}) != before
+
+
+def test_a_checkout_of_millstream_beside_the_file_does_not_count(tmp_path):
+    """``import millstream`` in a grader never hashes Millstream, wherever it lies."""
+    (tmp_path / "graders.py").write_text("import millstream as ms\n")
+    before = user_epoch("g", tmp_path / "graders.py", {})
+    (tmp_path / "millstream").mkdir()
+    (tmp_path / "millstream" / "__init__.py").write_text("x = 1\n")
+    assert user_epoch("g", tmp_path / "graders.py", {}) == before
+
+
+PROMPT = [{"role": "user", "content": "rate {{ answer }}"}]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"name": "other"},
+        {"prompt": [{"role": "user", "content": "rate {{ answer }}!"}]},
+        {"parameters": {"model": "judge-1", "temperature": 1}},
+        {"model": "judge-1-2026-02-02"},
+        {"model": ""},
+    ],
+)
+def test_a_judges_epoch_is_its_prompt_parameters_and_the_model_that_answered(changed):
+    """Each of them alone makes another epoch; the order of the parameters does not."""
+    given = {
+        "name": "j",
+        "prompt": PROMPT,
+        "parameters": {"temperature": 0, "model": "judge-1"},
+        "model": "judge-1-2026-01-01",
+    }
+    turned = {**given, "parameters": {"model": "judge-1", "temperature": 0}}
+    assert judge_epoch(**given) == judge_epoch(**turned)
+    assert judge_epoch(**{**given, **changed}) != judge_epoch(**given)
+
+
+def test_what_is_known_of_a_judges_epoch_before_it_answers():
+    """The model's name is set apart, and taken off again."""
+    before = judge_epoch("j", "rate it", {})
+    assert with_model(before, "m 1") == judge_epoch("j", "rate it", {}, model="m 1")
+    assert base_epoch(with_model(before, "m 1")) == before
+    assert with_model(before, " ") == before
+    assert base_epoch(builtin_epoch("correct", 1, {"a": 1})) == builtin_epoch("correct", 1, {"a": 1})
