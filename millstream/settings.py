@@ -173,6 +173,20 @@ class GateSettings(Section, frozen=True, kw_only=True):
     guardrails_decide: bool = True
 
 
+class MetricsSettings(Section, frozen=True, kw_only=True):
+    """Prometheus metrics, health and readiness over HTTP. ``port`` 0 takes a free one and prints it; a host that
+    is not loopback needs a token (``token_file``, or MILLSTREAM_TOKEN). ``stalled_s``: a loop that has not
+    turned for so long is unhealthy.
+    """
+
+    enabled: bool = False
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 9464
+    token_file: str = ""
+    sample_s: PositiveSeconds = 5.0
+    stalled_s: PositiveSeconds = 300.0
+
+
 class Settings(Section, frozen=True, kw_only=True):
     """The whole tree, every default in it."""
 
@@ -186,6 +200,7 @@ class Settings(Section, frozen=True, kw_only=True):
     policy: PolicySettings = field(default_factory=PolicySettings)
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
     gate: GateSettings = field(default_factory=GateSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
 
 
 class Loaded(Struct, frozen=True):

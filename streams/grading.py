@@ -25,6 +25,7 @@ from millstream.ports import Output, Record
 from millstream.rollout import GradingFinished, Position
 from millstream.streams.dead_letters import Place, dead_letter
 from millstream.streams.facts import facts_of
+from millstream.streams.metering import LAST_EVENT
 from millstream.topics import GRADES, TRAJECTORIES
 from millstream.trajectory import Trajectory
 
@@ -84,7 +85,10 @@ class GradingStage:
             known_ms=record.log_ms,
         )
         lines = [one for made in given for one in made]
-        return Output(GRADES.name, t.id, _encode_lines([*lines, finished]), dict(HEADERS))
+        headers = dict(HEADERS)
+        if t.reason == "complete" and t.evidence.sealed_ms:
+            headers[LAST_EVENT] = str(t.evidence.sealed_ms)
+        return Output(GRADES.name, t.id, _encode_lines([*lines, finished]), headers)
 
     def _of_feedback(self, event: FeedbackGiven, record: Record) -> Output:
         given = GradeGiven(

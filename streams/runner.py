@@ -28,6 +28,7 @@ from millstream.events import NO_RUN, EventId, Tick
 from millstream.partition import slot
 from millstream.ports import Assignment, Consumed, Log, Message, Output, Processor, Record, StateCommit, Store
 from millstream.streams.inbox import Inbox, Runs
+from millstream.streams.metering import Watch
 from millstream.topics import BY_NAME, TELEMETRY
 
 T = TypeVar("T")
@@ -55,7 +56,8 @@ class Kept(Struct, frozen=True, array_like=True):
 
 class StageRunner:
     """Runs ``processor`` on ``partition``; ``every_partition``: it reads all partitions of its inputs
-    (the one writer of a topic). ``stop`` ends the waiting for something that is unavailable.
+    (the one writer of a topic). ``stop`` ends the waiting for something that is unavailable. ``watch``
+    is told what was committed and what is waited for.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class StageRunner:
         every_partition: bool = False,
         limits: Limits | None = None,
         stop: threading.Event | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.processor = processor
         self.log = log
@@ -75,6 +78,7 @@ class StageRunner:
         self.partition = partition
         self.limits = limits or Limits()
         self.stop = stop or threading.Event()
+        self.watch = watch
         self.skipped = 0
         self._stateless = bool(getattr(processor, "stateless", False))
         self._fresh = processor.snapshot()
@@ -176,6 +180,8 @@ class StageRunner:
         self._positions.update({slot(run.topic, run.partition): run.end for run in consumed})
         if snapshot is not None:
             self._journal_bytes = self._journal_runs = 0
+        if self.watch:
+            self.watch.committed(self.processor.name, consumed, outputs)
 
     def _snapshot(self) -> bytes:
         state = b"" if self._stateless else self.processor.snapshot()
@@ -221,14 +227,23 @@ class StageRunner:
         pause = FIRST_PAUSE_S
         while True:
             try:
-                return act()
+                done = act()
             except PositionLost:
                 raise
             except Unavailable as error:
                 logger.warning("%s: %s; trying again in %.2f s", self.processor.name, error, pause)
+                self._tell(str(error))
                 if self.stop.wait(pause):
                     raise
                 pause = min(2 * pause, LONGEST_PAUSE_S)
+            else:
+                if pause > FIRST_PAUSE_S:
+                    self._tell("")
+                return done
+
+    def _tell(self, why: str) -> None:
+        if self.watch:
+            self.watch.waiting(self.processor.name, why)
 
     def tick_if_due(self) -> bool:
         """Append a `Tick` when nothing waits and a timer's time has come; whether it did."""

@@ -19,7 +19,7 @@ from millstream.bootstrap.policies import interface_of, workers
 from millstream.errors import Unavailable
 from millstream.graders.reward import Formula
 from millstream.partition import unslot
-from millstream.ports import Gap, Log, Store
+from millstream.ports import Gap, Log, Processor, Store
 from millstream.streams.assembly import Assembler
 from millstream.streams.buffering import BufferingStage
 from millstream.streams.closing import close_open
@@ -31,6 +31,7 @@ from millstream.streams.trigger import Trigger
 from millstream.topics import TELEMETRY, TRAJECTORIES
 
 if TYPE_CHECKING:
+    from millstream.bootstrap.monitor import Monitor
     from millstream.bootstrap.runtime import Runtime
 
 BUSY_WAIT_S, IDLE_WAIT_S = 0.02, 0.05
@@ -46,12 +47,14 @@ class Pipeline:
         runners: Sequence[StageRunner],
         projectors: Sequence[Projector],
         workers: Sequence[Worker],
+        monitor: Monitor | None = None,
     ) -> None:
         self.log = log
         self.store = store
         self.runners = runners
         self.projectors = projectors
         self.workers = [Patient(worker) for worker in workers]
+        self.monitor = monitor
         self.moved: dict[str, int] = {runner.processor.name: 0 for runner in runners} | {"projected": 0}
         self._quiet = 0
         self._turned = threading.Condition()
@@ -85,7 +88,14 @@ class Pipeline:
             happened = worker.step() or happened
         if not happened:
             happened = sum(runner.tick_if_due() for runner in self.runners) > 0
+        if self.monitor:
+            self.monitor.turn(self._waits())
         return happened
+
+    def _waits(self) -> dict[str, str]:
+        """What those beside the stages wait for, '' for nothing."""
+        buffers = {f"buffer {one.buffer.namespace}": one.waiting for one in self.projectors}
+        return buffers | {type(one.worker).__name__: str(one.trouble or "") for one in self.workers}
 
     @property
     def busy(self) -> bool:
@@ -166,18 +176,20 @@ def build(runtime: Runtime) -> Pipeline:
     log, store, settings = runtime.log, runtime.store, runtime.loaded.settings
     for plan in runtime.plans:
         Formula.of(plan.reward).check(runtime.graders.names)
-    runners = [
-        StageRunner(Assembler(settings.assembly, topic_id=log.topic_id(TELEMETRY.name)), log, store),
-        StageRunner(GradingStage(runtime.graders, topic_id=log.topic_id(TRAJECTORIES.name)), log, store),
-        *(StageRunner(_buffering(runtime, plan), log, store, every_partition=True) for plan in runtime.plans),
-        *(
-            StageRunner(_trigger(runtime, plan), log, store, every_partition=True)
-            for plan in runtime.plans
-            if plan.base is not None and plan.trigger.enabled
-        ),
+    processors: list[tuple[Processor, bool]] = [
+        (Assembler(settings.assembly, topic_id=log.topic_id(TELEMETRY.name)), False),
+        (GradingStage(runtime.graders, topic_id=log.topic_id(TRAJECTORIES.name)), False),
+        *((_buffering(runtime, plan), True) for plan in runtime.plans),
+        *((_trigger(runtime, plan), True) for plan in runtime.plans if plan.base is not None and plan.trigger.enabled),
     ]
+    runners = [StageRunner(one, log, store, every_partition=every, watch=runtime.monitor) for one, every in processors]
     projectors = [Projector(log, runtime.buffer(plan.namespace)) for plan in runtime.plans]
-    return Pipeline(log, store, runners, projectors, workers(runtime))
+    if runtime.monitor:
+        buffers = [projector.buffer for projector in projectors]
+        runtime.monitor.look_at(
+            lambda: runners, buffers=lambda: {one.namespace: one.stats() for one in buffers}, policies=True
+        )
+    return Pipeline(log, store, runners, projectors, workers(runtime), runtime.monitor)
 
 
 def _suffix(runtime: Runtime, plan: Plan) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.adapters.mlflow import MlflowTracker
     from millstream.adapters.redis import RedisBuffer
     from millstream.adapters.sqlite import Embedded
+    from millstream.bootstrap.monitor import Monitor
     from millstream.bootstrap.pipeline import Pipeline
     from millstream.bootstrap.policies import Rebuilt
     from millstream.capture.client import Client
@@ -141,6 +142,13 @@ class Runtime:
         found = load_graders(self.loaded.settings.graders, self.loaded.root, Child)
         self._closers.append(found.close)
         return found
+
+    @cached_property
+    def monitor(self) -> Monitor | None:
+        """What watches the stages of this process and serves metrics, None when that is off."""
+        from millstream.bootstrap.monitor import start
+
+        return start(self)
 
     def plan(self, lineage: str = "") -> Plan:
         """The plan of a lineage (default: the first)."""

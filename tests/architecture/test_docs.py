@@ -90,6 +90,12 @@ def test_the_settings_page_is_the_tree():
     assert set(re.findall(r"^\| `([a-z_.]+)`", page, re.MULTILINE)) == set(known_keys())
 
 
+def test_the_list_of_metrics_is_the_code():
+    """docs/operations.md has every metric with its labels and meaning (mend: write_docs.py)."""
+    page = text_of("docs/operations.md")
+    assert page == writer.metrics_page(page), "run: python tests/architecture/write_docs.py"
+
+
 @pytest.mark.parametrize("page", NAMES)
 def test_settings_and_commands_that_pages_name_exist(page):
     """`[section] key` is a setting, `millstream word` a command; nothing is told that is not there."""

@@ -1,6 +1,7 @@
 """Writes the parts of docs/ that are copies of code: `python tests/architecture/write_docs.py`.
 
-docs/settings.md is made from the tree of settings, the commands of docs/cli.md from the parser.
+docs/settings.md is made from the tree of settings, the commands of docs/cli.md from the parser, the list of
+metrics in docs/operations.md from `millstream.metrics`.
 `test_docs.py` holds both equal to what this makes.
 """
 
@@ -15,10 +16,14 @@ from typing import get_type_hints
 import click
 
 from millstream.cli.app import COMMANDS, root
+from millstream.metrics import ALL as METRICS
 from millstream.settings import Settings, known_keys
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 BEGIN, END = "<!-- commands: written by tests/architecture/write_docs.py -->", "<!-- end of commands -->"
+
+METRICS_BEGIN = "<!-- metrics: written by tests/architecture/write_docs.py -->"
+METRICS_END = "<!-- end of metrics -->"
 
 SETTINGS_HEAD = """\
 # Settings
@@ -110,7 +115,29 @@ def cli_page(page: str) -> str:
     return f"{head}{BEGIN}\n\n{commands_part()}\n{END}{rest.split(END)[1]}"
 
 
+def metrics_page(page: str) -> str:
+    """docs/operations.md with its list of metrics as it is now."""
+    head, rest = page.split(METRICS_BEGIN)
+    rows = [
+        f"| `{one.name}` | {' '.join(f'`{label}`' for label in one.labels)} | {one.means} ({one.kind}) |"
+        for one in METRICS
+    ]
+    return "\n".join(
+        [
+            head + METRICS_BEGIN,
+            "",
+            "| metric | labels | means |",
+            "|---|---|---|",
+            *rows,
+            "",
+            METRICS_END + rest.split(METRICS_END)[1],
+        ]
+    )
+
+
 if __name__ == "__main__":
+    operations = DOCS / "operations.md"
+    operations.write_text(metrics_page(operations.read_text(encoding="utf-8")), encoding="utf-8")
     (DOCS / "settings.md").write_text(settings_page(), encoding="utf-8")
     cli = DOCS / "cli.md"
     cli.write_text(cli_page(cli.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,132 @@
+"""Metrics: a closed, typed list. Exporters make nothing that is not here; the Grafana board, the alarms and
+docs/operations.md are held to it by a test.
+
+Counts start at 0 with the process (a scraper takes rates of them); gauges are what stands in the log and the
+stores at the last look. Where several processes share a stage each tells its own partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+Labels: TypeAlias = tuple[str, ...]
+"""Values, in the order of the metric's label names."""
+
+
+class Metric(Struct, frozen=True):
+    """One figure: its name as it is scraped, its kind, its label names and what it means. ``buckets``: the
+    upper bounds of a histogram, in the metric's unit.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    means: str
+    buckets: tuple[float, ...] = ()
+
+
+_PLACE = ("stage", "topic", "partition")
+_LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+INFO = Metric("millstream_info", "gauge", ("version",), "always 1; the version that runs")
+RECORDS = Metric("millstream_records_total", "counter", ("stage", "topic"), "records read and committed")
+OUTPUTS = Metric("millstream_outputs_total", "counter", ("stage", "topic"), "records written")
+TRAJECTORIES = Metric(
+    "millstream_trajectories_total", "counter", ("status", "reason"), "runs sealed, by status and why they were sealed"
+)
+DEAD_LETTERS = Metric(
+    "millstream_dead_letters_total", "counter", ("stage", "reason"), "things that could not be used, by reason"
+)
+GRADES = Metric(
+    "millstream_grades_total", "counter", ("grader", "status"), "grades: scored, failed, abstained or censored"
+)
+GRADE_FAILURES = Metric(
+    "millstream_grade_failures_total", "counter", ("grader", "kind"), "failed grades by kind; none became a reward"
+)
+EVENT_TO_GRADE = Metric(
+    "millstream_event_to_grade_seconds",
+    "histogram",
+    (),
+    "from the log time of a complete run's last event to its committed grades",
+    _LATENCIES,
+)
+ADMITTED = Metric("millstream_rollouts_admitted_total", "counter", ("namespace",), "rollouts the buffer took")
+REFUSED = Metric(
+    "millstream_rollouts_refused_total", "counter", ("namespace", "reason"), "rollouts the buffer refused, by reason"
+)
+EVICTED = Metric("millstream_rollouts_evicted_total", "counter", ("namespace",), "rollouts that made room")
+WAITS = Metric(
+    "millstream_waits_total", "counter", ("part",), "how often a stage or worker found something outside unavailable"
+)
+WAITING = Metric("millstream_waiting", "gauge", ("part",), "1 while a stage or worker waits for something outside")
+LAG = Metric("millstream_lag_records", "gauge", _PLACE, "records written and not yet read")
+DELAY = Metric("millstream_delay_seconds", "gauge", _PLACE, "age of the oldest unread record, by log time; 0: none")
+MARGIN = Metric(
+    "millstream_retention_margin_records",
+    "gauge",
+    _PLACE,
+    "records between the oldest kept and the next to read; at 0 under lag the topic is losing what was not read",
+)
+OPEN = Metric("millstream_open_trajectories", "gauge", ("partition",), "runs that wait for more events")
+BUFFER_ROLLOUTS = Metric("millstream_buffer_rollouts", "gauge", ("namespace",), "rollouts in the buffer")
+BUFFER_GROUPS = Metric("millstream_buffer_groups", "gauge", ("namespace",), "groups in the buffer")
+BUFFER_BYTES = Metric("millstream_buffer_bytes", "gauge", ("namespace",), "bytes of payload in the buffer")
+BUFFER_LEASED = Metric("millstream_buffer_leased", "gauge", ("namespace",), "rollouts that a training holds")
+BUFFER_LAG = Metric(
+    "millstream_buffer_lag_records", "gauge", ("namespace",), "decisions that the buffer has not applied yet"
+)
+TRAININGS = Metric(
+    "millstream_trainings", "gauge", ("lineage", "state"), "trainings: requested, claimed, finished or failed"
+)
+VERDICTS = Metric(
+    "millstream_gate_verdicts", "gauge", ("lineage", "verdict"), "gate decisions: promote, refuse or inconclusive"
+)
+CHAMPION = Metric("millstream_champion_version", "gauge", ("lineage",), "the version that serves")
+
+ALL: tuple[Metric, ...] = (
+    INFO,
+    RECORDS,
+    OUTPUTS,
+    TRAJECTORIES,
+    DEAD_LETTERS,
+    GRADES,
+    GRADE_FAILURES,
+    EVENT_TO_GRADE,
+    ADMITTED,
+    REFUSED,
+    EVICTED,
+    WAITS,
+    WAITING,
+    LAG,
+    DELAY,
+    MARGIN,
+    OPEN,
+    BUFFER_ROLLOUTS,
+    BUFFER_GROUPS,
+    BUFFER_BYTES,
+    BUFFER_LEASED,
+    BUFFER_LAG,
+    TRAININGS,
+    VERDICTS,
+    CHAMPION,
+)
+
+
+class Meter(Protocol):
+    """Takes figures, from any thread, and waits for nothing."""
+
+    def add(self, metric: Metric, labels: Labels = (), amount: float = 1.0) -> None:
+        """Raise a counter."""
+        ...
+
+    def observe(self, metric: Metric, values: Sequence[float]) -> None:
+        """Values of a histogram."""
+        ...
+
+    def show(self, metric: Metric, values: Mapping[Labels, float]) -> None:
+        """What a gauge is now, every series of it; those that are not named are gone."""
+        ...

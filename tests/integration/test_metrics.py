@@ -1,0 +1,51 @@
+"""Metrics of the whole pipeline, scraped over HTTP, against what the log says."""
+
+from __future__ import annotations
+
+import re
+import threading
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from millstream.bootstrap import Runtime
+from millstream.console.catalog import grade_rows
+from millstream.settings import load
+
+
+def scraped(text: str) -> dict[str, float]:
+    """Every sample of a page, by name and labels as they are written."""
+    return {name: float(value) for name, value in re.findall(r"^([^#\s].*) (\S+)$", text, re.MULTILINE)}
+
+
+@pytest.fixture
+def runtime(tmp_path: Path):
+    """A runtime with metrics on a free port, and the shipped runs in its log."""
+    file = tmp_path / "millstream.toml"
+    file.write_text("[metrics]\nenabled = true\nport = 0\nsample_s = 0.001\n", encoding="utf-8")
+    with Runtime(load(file)) as made:
+        yield made
+
+
+def test_what_is_scraped_is_what_the_log_says(runtime: Runtime, root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Sealed runs, grades by kind, the buffer and no lag: the figures of `status` and `grades list`."""
+    runtime.import_files([root / "examples" / "data" / "runs.ndjson"], kind="auto", lineage="", dry_run=False)
+    pipeline = runtime.pipeline()
+    url = re.search(r"metrics at (http://127\.0\.0\.1:\d+)/metrics", capfd.readouterr().err)[1]
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        urllib.request.urlopen(f"{url}/readyz", timeout=10)
+    pipeline.run(threading.Event(), until_idle=True)
+    found = scraped(urllib.request.urlopen(f"{url}/metrics", timeout=10).read().decode())
+    assert urllib.request.urlopen(f"{url}/readyz", timeout=10).read() == b"ok\n"
+    assert found['millstream_trajectories_total{reason="complete",status="complete"}'] == 6
+    grades = Counter((row["grader"], row["status"]) for row in grade_rows(runtime.log))
+    assert grades
+    for (grader, status), count in grades.items():
+        assert found[f'millstream_grades_total{{grader="{grader}",status="{status}"}}'] == count
+    stats = runtime.buffer().stats()
+    assert found['millstream_buffer_rollouts{namespace="default"}'] == stats.rollouts == 6
+    assert found['millstream_rollouts_admitted_total{namespace="default"}'] == 6
+    assert {v for name, v in found.items() if name.startswith("millstream_lag_records{")} == {0}
+    assert found["millstream_event_to_grade_seconds_count"] == 6
