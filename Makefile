@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH_INDEX ?=
 PIP_FLAGS := --disable-pip-version-check -q -c constraints.txt
 
-.PHONY: help install demo test test-services lint bench format clean
+.PHONY: help install demo test test-services services-up services-down lint bench format clean
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t16
 
@@ -28,8 +28,14 @@ demo: install ## the whole loop on the example: no service, no GPU (about 3 minu
 test: install ## the tests that need no service
 	@$(BIN)/pytest -q -n 2 --dist loadgroup -m "not services"
 
-test-services: install ## the tests that need a service of their own: an MLflow server, a Redis server
+test-services: install ## the tests that start real services: Kafka, a Redis server, an MLflow server
 	@$(BIN)/pytest -q -m services
+
+services-up: install ## start Kafka and Redis on free loopback ports; prints the settings to use
+	@PYTHONPATH=tests $(BIN)/python -m services up
+
+services-down: install ## end them and remove what they kept
+	@PYTHONPATH=tests $(BIN)/python -m services down
 
 lint: install ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff check .
