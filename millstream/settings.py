@@ -187,6 +187,28 @@ class MetricsSettings(Section, frozen=True, kw_only=True):
     stalled_s: PositiveSeconds = 300.0
 
 
+class HostedSettings(Section, frozen=True, kw_only=True):
+    """Grader JSON of the hosted service. ``on_failed``: what `millstream serve graders` answers when there is
+    no grade: a null reward with its flags, or an HTTP error.
+    """
+
+    on_failed: Literal["null", "http_error"] = "null"
+    source_bytes: Count = 256_000
+    max_graders: Count = 64
+
+
+class ServeSettings(Section, frozen=True, kw_only=True):
+    """What every `millstream serve` shares. ``hosts`` and ``origins`` are let in beside the server's own."""
+
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    max_body_bytes: Count = 8_000_000
+    body_timeout_s: PositiveSeconds = 30.0
+    threads: Count = 8
+    max_connections: Count = 256
+    stop_timeout_s: Count = 10
+
+
 class Settings(Section, frozen=True, kw_only=True):
     """The whole tree, every default in it."""
 
@@ -201,6 +223,8 @@ class Settings(Section, frozen=True, kw_only=True):
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
     gate: GateSettings = field(default_factory=GateSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    hosted: HostedSettings = field(default_factory=HostedSettings)
+    serve: ServeSettings = field(default_factory=ServeSettings)
 
 
 class Loaded(Struct, frozen=True):

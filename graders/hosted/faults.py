@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Struct
+
 from millstream.errors import GraderError
 from millstream.grade import Failed, FailedKind
 
@@ -29,12 +31,25 @@ DETAILS: Final = {
 """The flags that tell more, and where."""
 
 
+class Spent(Struct, frozen=True, kw_only=True):
+    """What asking outside took: the model that answered, as its endpoint names it, tokens, cost in the price
+    table's currency, and notes for the grade (``cached``, ``injection_suspected``).
+    """
+
+    model: str = ""
+    tokens: int = 0
+    cost: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
 class HostedFault(GraderError):
     """A hosted grader could not grade. ``flag`` is one of `FLAGS`."""
 
-    def __init__(self, message: str, *, flag: str = "other_error", kind: FailedKind = "error") -> None:
+    def __init__(
+        self, message: str, *, flag: str = "other_error", kind: FailedKind = "error", spent: Spent | None = None
+    ) -> None:
         super().__init__(message)
-        self.flag, self.kind = flag, kind
+        self.flag, self.kind, self.spent = flag, kind, spent
 
     def failed(self) -> Failed:
         """As a grade."""

@@ -48,11 +48,15 @@ _WORDS: Final = {
 
 def parse(text: bytes | str, limits: Limits = Limits(), where: str = "grader") -> Definition:  # noqa: B008 — frozen
     """The grader that a JSON text defines. Raises `SettingsError` naming the field, and the nearest known name."""
+    return checked(decoded(text, where), limits, where)
+
+
+def decoded(text: bytes | str, where: str) -> Any:
+    """What a JSON text holds. Raises `SettingsError` for what is no JSON, NaN and keys that stand twice among it."""
     try:
-        value = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{where} is no JSON: {str(error) or 'nested too deep'}") from None
-    return checked(value, limits, where)
 
 
 def checked(value: Any, limits: Limits = Limits(), where: str = "grader") -> Definition:  # noqa: B008 — frozen

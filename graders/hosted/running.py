@@ -26,7 +26,8 @@ from millstream.graders.hosted.definitions import (
     StringCheck,
     TextSimilarity,
 )
-from millstream.graders.hosted.faults import DETAILS, FLAGS, HostedFault
+from millstream.graders.hosted.faults import DETAILS, FLAGS, HostedFault, Spent
+from millstream.graders.hosted.means import NOTHING, Answered, Means
 from millstream.graders.hosted.similarity import similarity
 from millstream.graders.hosted.templates import Values, render
 
@@ -37,26 +38,35 @@ KIND: Mapping[type[Any], str] = {
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What a grader gave: its grade, those of its parts, and the flags that were set, each with its detail."""
+    """What a grader gave: its grade, those of its parts, and the flags that were set, each with its detail.
+
+    ``spent``: what those that reach outside cost, by the part's name, also where they gave no score.
+    """
 
     grade: Grade
     parts: dict[str, Grade] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
+    spent: dict[str, Spent] = field(default_factory=dict)
 
 
-def run(definition: Definition, item: Mapping[str, Any], sample: Mapping[str, Any]) -> Outcome:
+def run(definition: Definition, item: Mapping[str, Any], sample: Mapping[str, Any], means: Means = NOTHING) -> Outcome:
     """Grade a sample. Raises nothing for what the grader, the item or the sample did; `MissingExtra` without
-    the similarity libraries.
+    the similarity libraries. A kind that ``means`` lacks is `Failed`.
     """
     values = {"item": item, "sample": sample}
-    return _multi(definition, values) if isinstance(definition, Multi) else _single(definition, values)
+    if isinstance(definition, Multi):
+        return _multi(definition, values, means)
+    return _single(definition, values, means)
 
 
-def _single(definition: Single, values: Values) -> Outcome:
+def _single(definition: Single, values: Values, means: Means) -> Outcome:
     try:
-        return Outcome(grade=Scored(score=_score(definition, values)))
+        answered = _answered(definition, values, means)
+        grade = Scored(score=answered.score, label=answered.label, reason=answered.reason)
+        return Outcome(grade=grade, spent=_named(definition, answered.spent))
     except HostedFault as fault:
-        return Outcome(grade=fault.failed(), flags={fault.flag: str(fault)[:1000]})
+        flags = {fault.flag: str(fault)[:1000]}
+        return Outcome(grade=fault.failed(), flags=flags, spent=_named(definition, fault.spent))
     except GraderError as error:
         return Outcome(grade=HostedFault(str(error)).failed(), flags={"other_error": str(error)[:1000]})
     except MillstreamError:
@@ -66,43 +76,24 @@ def _single(definition: Single, values: Values) -> Outcome:
         return Outcome(grade=HostedFault(told).failed(), flags={"other_error": told})
 
 
-def _score(definition: Single, values: Values) -> float:
+def _named(definition: Single, spent: Spent | None) -> dict[str, Spent]:
+    return {} if spent is None else {definition.name: spent}
+
+
+def _answered(definition: Single, values: Values, means: Means) -> Answered:
     match definition:
         case StringCheck():
-            return float(_checks(definition, values))
+            return Answered(score=float(_checks(definition, values)))
         case TextSimilarity(evaluation_metric=metric):
-            return similarity(metric, render(definition.input, values), render(definition.reference, values))
-        case ScoreModel() | LabelModel():
-            raise HostedFault(missing(definition), flag="model_grader_server_error", kind="infrastructure")
-        case Python():
-            raise HostedFault(missing(definition), flag="python_grader_server_error", kind="infrastructure")
-        case Endpoint():
-            raise HostedFault(missing(definition), kind="infrastructure")
+            score = similarity(metric, render(definition.input, values), render(definition.reference, values))
+            return Answered(score=score)
+    return means.runner(definition)(definition, values)
 
 
-def missing(definition: Single) -> str:
-    """What a kind that can't be run in this version would need."""
-    name = f"grader {definition.name!r}"
-    match definition:
-        case ScoreModel() | LabelModel():
-            return (
-                f"{name} asks the model {definition.model!r}: this version has no setting for a judge's endpoint "
-                "(base URL, model and key), so nothing was asked"
-            )
-        case Python():
-            return (
-                f"{name} is code that arrived as data: it may run in a sandbox only, and this version has none; "
-                "put the function into a grader file of your own ([graders] files)"
-            )
-        case Endpoint():
-            return f"{name} asks a URL: this version does not call endpoints"
-    return ""
-
-
-def missing_parts(definition: Definition) -> list[str]:
-    """What `missing` says of a definition and its parts, where it says anything."""
+def missing_parts(definition: Definition, means: Means = NOTHING) -> list[str]:
+    """What a definition and its parts would need that is not there."""
     parts = definition.graders.values() if isinstance(definition, Multi) else [definition]
-    return [told for part in parts if (told := missing(part))]
+    return [told for part in parts if (told := means.missing(part))]
 
 
 def _checks(definition: StringCheck, values: Values) -> bool:
@@ -119,33 +110,44 @@ def _checks(definition: StringCheck, values: Values) -> bool:
             return reference.casefold() in given.casefold()
 
 
-def _multi(definition: Multi, values: Values) -> Outcome:
+def _multi(definition: Multi, values: Values, means: Means) -> Outcome:
     """Every part is run; the parts that the formula names must all have a score."""
-    outcomes = {name: _single(part, values) for name, part in definition.graders.items()}
+    outcomes = {name: _single(part, values, means) for name, part in definition.graders.items()}
     parts = {name: outcome.grade for name, outcome in outcomes.items()}
     flags = {flag: told for outcome in outcomes.values() for flag, told in outcome.flags.items()}
+    spent = {name: told for name, outcome in outcomes.items() for told in outcome.spent.values()}
+    try:
+        grade: Grade = _combined(definition, parts)
+    except HostedFault as fault:
+        grade, flags = fault.failed(), {**flags, fault.flag: str(fault)[:1000]}
+    return Outcome(grade=grade, parts=parts, flags=flags, spent=spent)
+
+
+def _combined(definition: Multi, parts: Mapping[str, Grade]) -> Grade:
+    """The formula over the parts: failed as the first part is that it names and that failed."""
     parser = Parser(definition.calculate_output, "calculate_output")
     formula = parser.whole()
     for name in sorted(parser.names):
         part = parts[name]
         if isinstance(part, Failed):
-            grade = Failed(kind=part.kind, reason=f"{name}: {part.reason}"[:1000])
-            return Outcome(grade=grade, parts=parts, flags=flags)
+            return Failed(kind=part.kind, reason=f"{name}: {part.reason}"[:1000])
     scores = {name: value for name, part in parts.items() if (value := score_of(part)) is not None}
     try:
         value = float(formula(scores))
         if not math.isfinite(value):
             raise ValueError(f"the result is {value}")  # noqa: TRY301 — one door for every fault of arithmetic
     except (ArithmeticError, ValueError, TypeError) as error:
-        fault = HostedFault(f"calculate_output {definition.calculate_output!r} of {scores}: {error}")
-        return Outcome(grade=fault.failed(), parts=parts, flags={**flags, fault.flag: str(fault)[:1000]})
-    return Outcome(grade=Scored(score=value), parts=parts, flags=flags)
+        raise HostedFault(f"calculate_output {definition.calculate_output!r} of {scores}: {error}") from None
+    return Scored(score=value)
 
 
 def answer(definition: Definition, outcome: Outcome, seconds: float) -> dict[str, Any]:
     """The outcome as the service answered; ``reward`` is null when there is no grade, never 0."""
     scores = {name: score_of(grade) for name, grade in outcome.parts.items()}
     reward = score_of(outcome.grade)
+    tokens: dict[str, int] = {}
+    for spent in outcome.spent.values():
+        tokens[spent.model] = tokens.get(spent.model, 0) + spent.tokens
     return {
         "reward": reward,
         "sub_rewards": scores,
@@ -154,11 +156,11 @@ def answer(definition: Definition, outcome: Outcome, seconds: float) -> dict[str
             "type": KIND[type(definition)],
             "execution_time": seconds,
             "scores": scores or {definition.name: reward},
-            "token_usage": None,
-            "sampled_model_name": None,
+            "token_usage": sum(tokens.values()) if tokens else None,
+            "sampled_model_name": next(iter(tokens), None),
             "errors": _errors(outcome.flags),
         },
-        "model_grader_token_usage_per_model": {},
+        "model_grader_token_usage_per_model": tokens,
     }
 
 
@@ -167,8 +169,10 @@ def _errors(flags: Mapping[str, str]) -> dict[str, Any]:
     return {**{flag: flag in flags for flag in FLAGS}, **details}
 
 
-def timed(definition: Definition, item: Mapping[str, Any], sample: Mapping[str, Any]) -> tuple[Outcome, dict[str, Any]]:
+def timed(
+    definition: Definition, item: Mapping[str, Any], sample: Mapping[str, Any], means: Means = NOTHING
+) -> tuple[Outcome, dict[str, Any]]:
     """`run`, and its answer with the seconds it took."""
     begun = time.perf_counter()
-    outcome = run(definition, item, sample)
+    outcome = run(definition, item, sample, means)
     return outcome, answer(definition, outcome, time.perf_counter() - begun)

@@ -14,9 +14,10 @@ import msgspec
 from millstream.codec import digest
 from millstream.errors import SettingsError
 from millstream.grade import Grade
-from millstream.graders.hosted.definitions import Definition, Multi, ScoreModel, Single, StringCheck, TextSimilarity
+from millstream.graders.hosted.definitions import Definition, Multi, ScoreModel, Single, TextSimilarity
+from millstream.graders.hosted.means import NOTHING, Means
 from millstream.graders.hosted.parsing import parse
-from millstream.graders.hosted.running import missing, run
+from millstream.graders.hosted.running import run
 from millstream.graders.hosted.samples import item_of_run, sample_of_run
 from millstream.graders.hosted.similarity import LIBRARIES, measure
 from millstream.graders.registry import Grader, grader
@@ -33,17 +34,17 @@ def is_hosted(file: str) -> bool:
     return file.lower().endswith(".json")
 
 
-def load_hosted(file: Path, options: Mapping[str, Mapping[str, Any]]) -> Grader:
+def load_hosted(file: Path, options: Mapping[str, Mapping[str, Any]], means: Means = NOTHING) -> Grader:
     """The grader of a JSON file, named as a formula can name it. Raises `SettingsError` with file and field."""
     try:
         text = file.read_bytes()
     except OSError as error:
         raise SettingsError(f"no grader file at {file} ({error.strerror}); [graders] files names it") from None
     definition = parse(text, where=str(file))
-    _ready(definition, str(file))
+    _ready(definition, str(file), means)
     name = grader_name(definition.name)
     low, high = _range(definition, options.get(name, {}), f"[graders.options.{name}]")
-    made = grader(name=name, low=low, high=high)(graded(definition))
+    made = grader(name=name, low=low, high=high)(graded(definition, means))
     return made.with_epoch(f"{name}@{_epoch(definition, low, high)[:16]}", "file")
 
 
@@ -53,22 +54,22 @@ def grader_name(name: str) -> str:
     return plain if not plain[0].isdigit() else f"_{plain}"
 
 
-def graded(definition: Definition) -> Callable[[Trajectory], Grade]:
+def graded(definition: Definition, means: Means = NOTHING) -> Callable[[Trajectory], Grade]:
     """The definition as a function of a trajectory."""
-    return lambda t: run(definition, item_of_run(t), sample_of_run(t)).grade
+    return lambda t: run(definition, item_of_run(t), sample_of_run(t), means).grade
 
 
 def _parts(definition: Definition) -> list[Single]:
     return list(definition.graders.values()) if isinstance(definition, Multi) else [definition]
 
 
-def _ready(definition: Definition, where: str) -> None:
+def _ready(definition: Definition, where: str, means: Means) -> None:
     """Raises at the start, rather than failing every grade, what this version can't run."""
     for part in _parts(definition):
         if isinstance(part, TextSimilarity):
             measure(part.evaluation_metric)
-        elif not isinstance(part, StringCheck):
-            raise SettingsError(f"{where}: {missing(part)}")
+        elif told := means.missing(part):
+            raise SettingsError(f"{where}: {told}")
 
 
 def _range(definition: Definition, options: Mapping[str, Any], where: str) -> tuple[float, float]:

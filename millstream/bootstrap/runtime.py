@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.console.status import Status
     from millstream.deploy.gate import Judgement
     from millstream.grade import Grade
+    from millstream.graders.hosted.means import Means
     from millstream.graders.running import GraderSet
     from millstream.policy import TrainingRequested, Version
     from millstream.ports import Log, Store
@@ -139,7 +140,7 @@ class Runtime:
         from millstream.adapters.children import Child
         from millstream.graders.loading import load as load_graders
 
-        found = load_graders(self.loaded.settings.graders, self.loaded.root, Child)
+        found = load_graders(self.loaded.settings.graders, self.loaded.root, Child, self.means)
         self._closers.append(found.close)
         return found
 
@@ -149,6 +150,13 @@ class Runtime:
         from millstream.bootstrap.monitor import start
 
         return start(self)
+
+    @cached_property
+    def means(self) -> Means:
+        """What hosted graders that reach outside are run with, as far as the settings name it."""
+        from millstream.bootstrap.means import means_of
+
+        return means_of(self.loaded, self.on_close)
 
     def plan(self, lineage: str = "") -> Plan:
         """The plan of a lineage (default: the first)."""
@@ -260,11 +268,10 @@ def grader_named(loaded: Loaded, name: str) -> Iterator[Callable[[Trajectory], G
     from millstream.graders.loading import load_one
     from millstream.graders.running import effective
 
-    graders = load_one(name, loaded.settings.graders, loaded.root, Child)
-    try:
+    with Runtime(loaded) as runtime:
+        graders = load_one(name, loaded.settings.graders, loaded.root, Child, runtime.means)
+        runtime.on_close(graders.close)
         yield lambda trajectory: effective(graders.grade(trajectory)[0]).grade
-    finally:
-        graders.close()
 
 
 def diagnose(loaded: Loaded) -> list[Check]:

@@ -37,6 +37,7 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry("look:status", "What is going on."),
     "settings": Entry("setup:settings_group", "Each setting, its value and where it comes from."),
     "up": Entry("run:up", "All stages in one process, on the embedded log."),
+    "serve": Entry("serve:serve", "Answer over HTTP: the hosted grading service's calls."),
     "import": Entry("run:import_", "Bring runs in from files."),
     "assemble": Entry("files:assemble", "Events in a file to trajectories, NDJSON out."),
     "grade": Entry("files:grade", "Answers or trajectories in a file to grades, NDJSON out."),

@@ -43,7 +43,8 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 @graders.command()
 @file_argument
 @json_option
-def validate(file: Path, as_json: bool) -> int:
+@click.pass_context
+def validate(ctx: click.Context, file: Path, as_json: bool) -> int:
     """Check a hosted grader's JSON, every field of it; exit 1 when it is not valid."""
     from millstream.graders.hosted.running import KIND, missing_parts
 
@@ -52,7 +53,7 @@ def validate(file: Path, as_json: bool) -> int:
     except SettingsError as error:
         found = {"valid": False, "name": "", "type": "", "runs": False, "missing": [], "error": str(error)}
     else:
-        name, kind, lacking = definition.name, KIND[type(definition)], missing_parts(definition)
+        name, kind, lacking = definition.name, KIND[type(definition)], missing_parts(definition, runtime_of(ctx).means)
         found = {"valid": True, "name": name, "type": kind, "runs": not lacking, "missing": lacking, "error": ""}
     emit("grader-validation", found) if as_json else click.echo(_verdict(file, found))
     return int(not found["valid"])
@@ -70,7 +71,8 @@ def _verdict(file: Path, found: dict[str, Any]) -> str:
 @click.option("--item", metavar="JSON", default="{}", show_default=True, help="The row of the data set, a JSON object.")
 @click.option("--sample", metavar="TEXT", required=True, help="What the model said.")
 @json_option
-def run(file: Path, item: str, sample: str, as_json: bool) -> int:
+@click.pass_context
+def run(ctx: click.Context, file: Path, item: str, sample: str, as_json: bool) -> int:
     """Grade one sample with a hosted grader's JSON; exit 1 when it gives no grade.
 
     The JSON is the hosted service's answer: reward, sub_rewards, metadata with the error flags. Without a
@@ -79,7 +81,7 @@ def run(file: Path, item: str, sample: str, as_json: bool) -> int:
     from millstream.graders.hosted.running import timed
     from millstream.graders.hosted.samples import sample_of
 
-    outcome, found = timed(_read(file), _item(item), sample_of(sample))
+    outcome, found = timed(_read(file), _item(item), sample_of(sample), runtime_of(ctx).means)
     if as_json:
         emit("grader-run", found)
     else:

@@ -59,22 +59,28 @@ class Mill:
         assert done.returncode == code, (words, done.stdout, done.stderr)
         return json.loads(done.stdout)
 
-    @contextlib.contextmanager
     def up(self, *words):
-        """A running `up`, ready; ended by SIGTERM (and it must end well) when the block is left."""
-        told = self.folder / f"up-{uuid.uuid4().hex[:6]}.txt"
+        """A running `up`; see `running`."""
+        return self.running("up", *words, ready="running ")
+
+    @contextlib.contextmanager
+    def running(self, *words, ready, env=None):
+        """A command that runs on, ready when it says so on standard error; ended by SIGTERM (and it must end
+        well) when the block is left.
+        """
+        told = self.folder / f"{words[0]}-{uuid.uuid4().hex[:6]}.txt"
         with told.open("w") as errors:
             process = subprocess.Popen(
-                [*COMMAND, "up", *words],
+                [*COMMAND, *map(str, words)],
                 cwd=self.folder,
-                env=self.env,
+                env={**self.env, **(env or {})},
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,
             )
         process.told = told.read_text
         try:
-            until(lambda: process.poll() is not None or "running " in told.read_text(), "up did not start")
+            until(lambda: process.poll() is not None or ready in told.read_text(), f"{words} did not start")
             assert process.poll() is None, told.read_text()
             yield process
             if process.poll() is None:

@@ -1,0 +1,70 @@
+"""What the kinds that reach outside are run with: a judge's endpoint, a sandbox, the URLs that may be asked.
+
+Bootstrap hands them in. A kind without its means is not run: the grade is failed and says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from millstream.graders.hosted.definitions import Endpoint, LabelModel, Python, ScoreModel, Single
+from millstream.graders.hosted.faults import HostedFault, Spent
+from millstream.graders.hosted.templates import Values
+
+
+class Answered(Struct, frozen=True, kw_only=True):
+    """A score, and what was told beside it."""
+
+    score: float
+    label: str = ""
+    reason: str = ""
+    spent: Spent | None = None
+
+
+Runner: TypeAlias = Callable[[Single, Values], Answered]
+"""Grades with one definition and the values of its templates. Raises `HostedFault`."""
+
+
+class Means(Struct, frozen=True, kw_only=True):
+    """What there is to run with."""
+
+    judge: Runner | None = None
+    python: Runner | None = None
+    endpoint: Runner | None = None
+
+    def missing(self, definition: Single) -> str:
+        """What a definition needs that is not there; empty when it can be run."""
+        name = f"grader {definition.name!r}"
+        match definition:
+            case ScoreModel() | LabelModel() if self.judge is None:
+                return (
+                    f"{name} asks the model {definition.model!r}: this version has no setting for a judge's endpoint "
+                    "(base URL, model and key), so nothing was asked"
+                )
+            case Python() if self.python is None:
+                return (
+                    f"{name} is code that arrived as data: it may run in a sandbox only, and this version has none; "
+                    "put the function into a grader file of your own ([graders] files)"
+                )
+            case Endpoint() if self.endpoint is None:
+                return f"{name} asks a URL: this version does not call endpoints"
+        return ""
+
+    def runner(self, definition: Single) -> Runner:
+        """What runs a definition. Raises `HostedFault` when that is missing."""
+        found, flag = {
+            ScoreModel: (self.judge, "model_grader_server_error"),
+            LabelModel: (self.judge, "model_grader_server_error"),
+            Python: (self.python, "python_grader_server_error"),
+            Endpoint: (self.endpoint, "other_error"),
+        }[type(definition)]
+        if found is None:
+            raise HostedFault(self.missing(definition), flag=flag, kind="infrastructure")
+        return found
+
+
+NOTHING: Final = Means()
+"""Only what runs here by itself: string checks, similarities and formulas."""

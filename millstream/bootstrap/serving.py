@@ -1,0 +1,34 @@
+"""`millstream serve …`: a room's routes behind the one door that all servers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.bootstrap.parts import require
+from millstream.graders.hosted import serving as hosted
+from millstream.serving import Door, Route, token_of
+from millstream.settings import Loaded
+
+if TYPE_CHECKING:
+    from millstream.adapters.http_server import Server
+    from millstream.bootstrap.runtime import Runtime
+
+
+def door_of(loaded: Loaded, host: str, port: int, token_file: Path | None) -> Door:
+    """The door of the settings. Raises `SettingsError` for a host that needs a token and has none."""
+    return Door(host=host, port=port, token=token_of(token_file), rules=loaded.settings.serve).checked()
+
+
+def server(routes: Sequence[Route], door: Door) -> Server:
+    """A server that is bound and runs when told to. Raises `MissingExtra` without its libraries."""
+    require("millstream serve", "serve")
+    from millstream.adapters.http_server import Server
+
+    return Server(routes, door)
+
+
+def grader_routes(runtime: Runtime) -> Sequence[Route]:
+    """The hosted grader service."""
+    return hosted.routes(runtime.loaded.settings.hosted, runtime.means)
