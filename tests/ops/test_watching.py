@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 import yaml
+from services.fixtures import need
 
 from millstream import metrics
 
@@ -61,9 +62,8 @@ def test_alarms_are_explained(root):
 @pytest.mark.services
 def test_alarms_fire_when_they_should(root):
     """Prometheus's own tool: the rules are sound, silent in a healthy hour, and all fire in a bad one."""
-    tool = shutil.which("promtool")
-    if tool is None:
-        pytest.skip("no promtool: install Debian's `prometheus`")
+    tool = shutil.which("promtool") or ""
+    need("" if tool else "promtool is not installed (Debian: prometheus)")
     folder = root / "ops" / "prometheus"
     for words in (["check", "rules", "alarms.yml"], ["test", "rules", "alarms_test.yml"]):
         done = subprocess.run([tool, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
