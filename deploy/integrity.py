@@ -1,7 +1,8 @@
 """Integrity: what must be in order before a candidate's figures are looked at.
 
 A candidate without a manifest can be neither explained nor made again; one that trained on held-out
-or report worlds has seen the exam; one of another interface was shown other tools than it will serve.
+or report worlds has seen the exam; one of another interface was shown other tools than it will serve. And a
+gold grader that pays for attacks measures nothing that a candidate could be promoted for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from millstream.events import Interface, Split
+from millstream.grader_events import GraderBook
 from millstream.ledger import read_all
 from millstream.policy import Training
 from millstream.ports import Log
@@ -47,6 +49,15 @@ def admitted_facts(log: Log, rollout_ids: Iterable[RolloutId]) -> dict[RolloutId
                 if isinstance(decision, RolloutAdmitted) and decision.rollout_id in wanted:
                     found[decision.rollout_id] = decision.facts
     return found
+
+
+def unfit_gold(graders: GraderBook, gold: str) -> tuple[str, ...]:
+    """Why a grader may not decide as gold: it was examined and pays for what is not right."""
+    found = graders.unfit(gold)
+    if found is None:
+        return ()
+    mend = f"mend it and examine it again (`millstream graders attack {gold}`), or name another [gate] gold"
+    return (f"the gold grader {found.epoch} is {found.verdict}: {found.reason}; {mend}",)
 
 
 def problems(

@@ -132,7 +132,7 @@ class GateWorker:
             version=candidate.version,
             champion=candidate.champion,
             seed=seed_of(candidate),
-            integrity=self._integrity(candidate),
+            integrity=(*integrity.unfit_gold(self.reader.ledger.graders, settings.gold), *self._integrity(candidate)),
         )
 
         def work() -> Judgement:

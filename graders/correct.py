@@ -10,7 +10,7 @@ from millstream.graders.numeric import HIGH, LOW, numeric
 from millstream.graders.text import exact
 from millstream.trajectory import Trajectory
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 def correct(*, low: float = LOW, high: float = HIGH) -> Callable[[Trajectory], Grade]:

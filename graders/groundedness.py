@@ -17,7 +17,7 @@ from millstream.grade import Grade, score
 from millstream.graders.answers import final_number
 from millstream.trajectory import Trajectory
 
-VERSION: Final = 1
+VERSION: Final = 2
 _FIGURE = re.compile(r"(?<![\w.,-])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w.])|(?<![\w.,-])-?\d+(?:\.\d+)?(?!\w)")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from typing import Final, NamedTuple
 
 _DASHES: Final = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"), "-")
@@ -103,8 +104,10 @@ def _read(match: re.Match[str], text: str) -> Number | None:
     cut = len(digits) != len(written)  # a comma after the number ends it: no unit belongs to it
     unit = "" if cut or unit is None else unit.strip()
     end = match.end("exponent") if exponent else start + len(written)
-    if not unit and text[end : end + 1].isalpha():
-        return None  # 3rd, 10k filings, 2x
+    if not unit and _goes_on(text[end : end + 1]):
+        return None  # 3rd, 10k filings, 2x; 5², 5½, a digit that is struck out
+    if _is_mark(text[match.end() : match.end() + 1]):
+        return None  # struck out, sign and all
     percent, scale = _factors(unit)
     value = float(digits.replace(",", "") + (exponent or "")) * percent * scale
     place = (int(exponent[1:]) if exponent else 0) - len(digits.partition(".")[2])
@@ -114,6 +117,19 @@ def _read(match: re.Match[str], text: str) -> Number | None:
     if (word or open_ or sign or open2 or sign2) and _negative(match, text, closed=closed):
         value = -value
     return Number(value, 10.0**place * percent * scale, percent, scale, start, match[0])
+
+
+def _goes_on(following: str) -> bool:
+    """Whether the character after the digits makes them part of something else: a letter, a superscript, a
+    fraction, a digit of another script, or a mark drawn over the last digit.
+    """
+    if following.isascii():
+        return following.isalpha()
+    return following.isalnum() or following.isnumeric() or _is_mark(following)
+
+
+def _is_mark(char: str) -> bool:
+    return not char.isascii() and unicodedata.category(char).startswith("M")
 
 
 def _factors(unit: str) -> tuple[float, float]:

@@ -32,12 +32,12 @@ from millstream.graders.answers import MAX_LENGTH, final_number, final_part
 from millstream.graders.numbers import Number, clean, numbers, plain
 from millstream.trajectory import Trajectory
 
-VERSION: Final = 1
+VERSION: Final = 2
 LOW: Final = 0.001
 HIGH: Final = 0.005
 _SCALES: Final = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _STATED = re.compile(r"\bin (?:us )?\$?\s?(thousand|million|billion|trillion)s?\b", re.IGNORECASE)
-_YES_NO = re.compile(r"\b(yes|no)\b")
+_YES_NO = re.compile(r"\b(yes|no)\b(?![\u0300-\u036f])")  # a mark over it strikes it out
 _WIDTH: Final = 120
 
 

@@ -10,18 +10,12 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field
 
+from millstream.grader_events import AlarmCleared, AlarmRaised, GraderBook, GraderExamined
+from millstream.policy_event import PolicyEvent
 from millstream.rollout import RolloutId
 
 Stage: TypeAlias = Literal["candidate", "challenger", "champion", "retired", "quarantined"]
 Verdict: TypeAlias = Literal["promote", "refuse", "inconclusive"]
-
-
-class PolicyEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """The envelope of ``policy-events``."""
-
-    id: str
-    lineage: str
-    log_ms: int = 0
 
 
 class PolicyRegistered(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -129,6 +123,9 @@ AnyPolicyEvent: TypeAlias = (
     | PolicyPromoted
     | PolicyRolledBack
     | PolicyRetired
+    | GraderExamined
+    | AlarmRaised
+    | AlarmCleared
 )
 
 
@@ -180,6 +177,7 @@ class PolicyLedger(Struct, kw_only=True):
     lineages: dict[str, Lineage] = field(default_factory=dict)
     trainings: dict[str, Training] = field(default_factory=dict)
     gates: dict[tuple[str, int], list[GateDecided]] = field(default_factory=dict)
+    graders: GraderBook = field(default_factory=GraderBook)
     ignored: int = 0
 
     def lineage(self, name: str) -> Lineage:
@@ -193,8 +191,10 @@ class PolicyLedger(Struct, kw_only=True):
 
     def apply(self, event: AnyPolicyEvent) -> bool:
         """Fold one event in; False when it does not count (stale token, lost race, repeated)."""
-        handler = getattr(self, "_" + type(event).__name__)
-        counted: bool = handler(event)
+        if isinstance(event, GraderExamined | AlarmRaised | AlarmCleared):
+            counted = self.graders.apply(event)
+        else:
+            counted = bool(getattr(self, "_" + type(event).__name__)(event))
         self.ignored += not counted
         return counted
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from millstream.bootstrap.examining import register
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.patience import Patient, Worker
 from millstream.bootstrap.plans import Plan
@@ -176,6 +177,7 @@ def build(runtime: Runtime) -> Pipeline:
     log, store, settings = runtime.log, runtime.store, runtime.loaded.settings
     for plan in runtime.plans:
         Formula.of(plan.reward).check(runtime.graders.names)
+    register(runtime)
     processors: list[tuple[Processor, bool]] = [
         (Assembler(settings.assembly, topic_id=log.topic_id(TELEMETRY.name)), False),
         (GradingStage(runtime.graders, topic_id=log.topic_id(TRAJECTORIES.name)), False),

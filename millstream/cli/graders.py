@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millstream.cli.common import emit, json_option, runtime_of, table
+from millstream.cli.examining import attack
 from millstream.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=
 @click.group(name="graders")
 def graders() -> None:
     """The graders that are set up; hosted grader files checked and tried."""
+
+
+graders.add_command(attack)
 
 
 @graders.command("list")

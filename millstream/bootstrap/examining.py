@@ -1,0 +1,80 @@
+"""Registration: a grader meets the attack battery before it teaches, and what came out is an event.
+
+Built-ins are examined when a pipeline starts (a tenth of a second each, once an epoch). Code of one's own may
+ask a judge that costs money, so it is examined when somebody says so: ``millstream graders attack NAME``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.errors import SettingsError
+from millstream.grader_events import GraderExamined
+from millstream.graders.attacks.battery import VERSION
+from millstream.graders.attacks.examination import examine, examined
+from millstream.graders.attacks.specimens import STANDARD, specimens_of
+from millstream.graders.builtin import BUILTINS, builtin
+from millstream.graders.registry import Grader
+from millstream.ledger import LedgerReader, append_policy_events
+
+if TYPE_CHECKING:
+    from millstream.bootstrap.runtime import Runtime
+
+
+def register(runtime: Runtime) -> None:
+    """Examine the built-ins that are enabled or named as gold and have not been yet. Raises `SettingsError`
+    when the gold of a gate may not gate.
+    """
+    ledger = LedgerReader(runtime.log).refresh()
+    known = {(e.epoch, e.battery) for e in ledger.graders.examined.values()}
+    found = [_examined(g) for g in _builtins(runtime) if (g.epoch, VERSION) not in known]
+    if found:
+        append_policy_events(runtime.log, found)
+        for event in found:
+            ledger.apply(event)
+    for plan in runtime.plans:
+        unfit = ledger.graders.unfit(plan.gate.gold) if plan.gate.enabled and plan.gate.evaluation else None
+        if unfit is not None:
+            raise SettingsError(
+                f"[gate] gold = {plan.gate.gold!r}: the grader is {unfit.verdict}: {unfit.reason}; a gate needs a "
+                f"grader that attacks don't fool (`millstream graders attack {plan.gate.gold}` shows them)"
+            )
+
+
+def _builtins(runtime: Runtime) -> list[Grader]:
+    """The built-ins of the stream, and those that only a gate uses (with the options they have here)."""
+    graders = {g.name: g for g in runtime.graders.graders if g.source == "builtin"}
+    settings = runtime.loaded.settings.graders
+    for plan in runtime.plans:
+        name = plan.gate.gold
+        if plan.gate.evaluation and name in BUILTINS and name not in runtime.graders.names:
+            graders.setdefault(name, builtin(name, settings.options.get(name), runtime.loaded.root))
+    return list(graders.values())
+
+
+def _examined(made: Grader) -> GraderExamined:
+    return examined(made.name, made.epoch, examine(made, made.low, made.high))
+
+
+def attack(runtime: Runtime, name: str, tasks: Path | None = None) -> GraderExamined:
+    """Examine one grader, on the operator's tasks where a file names some, and keep what was found. Raises
+    `SettingsError` for an unknown grader or tasks of no use, `GraderError` when it hangs or dies.
+    """
+    from millstream.adapters.children import Child
+    from millstream.graders.files import read_tasks
+    from millstream.graders.loading import load_one
+    from millstream.graders.running import effective
+
+    specimens = specimens_of(read_tasks(tasks.read_bytes(), tasks.name).values()) if tasks else STANDARD
+    if tasks is not None and not specimens:
+        raise SettingsError(f"{tasks.name}: no task to attack: at least two are needed, with different references")
+    graders = load_one(name, runtime.loaded.settings.graders, runtime.loaded.root, Child)
+    try:
+        made = graders.graders[0]
+        found = examine(lambda t: effective(graders.grade(t)[0]).grade, made.low, made.high, specimens)
+    finally:
+        graders.close()
+    event = examined(name, made.epoch, found, own_tasks=tasks is not None)
+    append_policy_events(runtime.log, [event])
+    return event
