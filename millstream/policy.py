@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from millstream.grader_events import AlarmCleared, AlarmRaised, GraderBook, GraderExamined
 from millstream.policy_event import PolicyEvent
+from millstream.recalls import EvidenceRecalled, Recalls
 from millstream.rollout import RolloutId
 
 Stage: TypeAlias = Literal["candidate", "challenger", "champion", "retired", "quarantined"]
@@ -126,6 +127,7 @@ AnyPolicyEvent: TypeAlias = (
     | GraderExamined
     | AlarmRaised
     | AlarmCleared
+    | EvidenceRecalled
 )
 
 
@@ -141,6 +143,8 @@ class Version(Struct, kw_only=True):
     stage: Stage = "candidate"
     verdict: Verdict | None = None
     registered_ms: int = 0
+    quarantined: str = ""
+    """Why nothing should rest on it: it learned from evidence that was recalled."""
 
 
 class Training(Struct, kw_only=True):
@@ -154,6 +158,8 @@ class Training(Struct, kw_only=True):
     version: int | None = None
     manifest: str = ""
     failure: str = ""
+    recalled: str = ""
+    """Why what it makes is quarantined: it was asked to learn from evidence that was recalled since."""
     metrics: dict[str, float] = field(default_factory=dict)
 
 
@@ -178,6 +184,7 @@ class PolicyLedger(Struct, kw_only=True):
     trainings: dict[str, Training] = field(default_factory=dict)
     gates: dict[tuple[str, int], list[GateDecided]] = field(default_factory=dict)
     graders: GraderBook = field(default_factory=GraderBook)
+    recalls: Recalls = field(default_factory=Recalls)
     ignored: int = 0
 
     def lineage(self, name: str) -> Lineage:
@@ -211,6 +218,33 @@ class PolicyLedger(Struct, kw_only=True):
             content_hash=e.content_hash,
             registered_ms=e.log_ms,
         )
+        if told := self._tainted(e):
+            self._quarantine(versions[e.version], told)
+        return True
+
+    def _tainted(self, e: PolicyRegistered) -> str:
+        """Why a version that is registered now is quarantined from the start, or ''."""
+        training = self.trainings.get(e.training_id)
+        parent = self.lineage(e.lineage).versions.get(e.parent or 0)
+        if training is not None and training.recalled:
+            return training.recalled
+        return f"started from version {parent.version}: {parent.quarantined}" if parent and parent.quarantined else ""
+
+    def _quarantine(self, version: Version, reason: str) -> None:
+        """Mark a version; the champion goes on serving until somebody decides otherwise."""
+        version.quarantined = version.quarantined or reason
+        if version.stage != "champion":
+            version.stage = "quarantined"
+
+    def _EvidenceRecalled(self, e: EvidenceRecalled) -> bool:  # noqa: N802
+        if not self.recalls.add(e.recall) and not (e.versions or e.trainings):
+            return False
+        for number in e.versions:
+            if (version := self.lineage(e.lineage).versions.get(number)) is not None:
+                self._quarantine(version, e.reason)
+        for training_id in e.trainings:
+            if (training := self.trainings.get(training_id)) is not None:
+                training.recalled = training.recalled or e.reason
         return True
 
     def _TrainingRequested(self, e: TrainingRequested) -> bool:  # noqa: N802
@@ -284,7 +318,8 @@ class PolicyLedger(Struct, kw_only=True):
         if number not in lineage.versions or lineage.champion != expected or lineage.champion == number:
             return False
         if lineage.champion is not None:
-            lineage.versions[lineage.champion].stage = "retired"
+            before = lineage.versions[lineage.champion]
+            before.stage = "quarantined" if before.quarantined else "retired"
         lineage.previous, lineage.champion = lineage.champion, number
         lineage.versions[number].stage = "champion"
         lineage.history.append((log_ms, number))

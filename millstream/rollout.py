@@ -110,6 +110,7 @@ RefusedReason: TypeAlias = Literal[
     "stale_revision",
     "thin_group",
     "wrong_lineage",
+    "recalled",
 ]
 
 

@@ -49,7 +49,9 @@ def _unusable(run: GradedRun) -> Refusal | None:
         return Refusal("censored", f"{facts.status}: {facts.reason}")
     if not facts.trainable:
         return Refusal("untrainable", "no token in it was sampled by the policy")
-    return Refusal("no_reward", run.why) if run.reward is None else None
+    if run.reward is None:
+        return Refusal("recalled" if run.recalled else "no_reward", run.why)
+    return None
 
 
 def scope_of(lineage: str, policy_version: int | None) -> str:

@@ -18,8 +18,9 @@ from millstream.events import CLOSE_OPEN, Interface, Tick
 from millstream.grade import GradeGiven
 from millstream.graders.reward import Formula
 from millstream.ledger import policy_events
-from millstream.policy import AnyPolicyEvent, PolicyLedger
+from millstream.policy import AnyPolicyEvent, EvidenceRecalled, PolicyLedger
 from millstream.ports import Output, Record
+from millstream.recalls import Recalls
 from millstream.rollout import BufferDecision, GradingFinished, RolloutId
 from millstream.settings import BufferSettings, RewardSettings
 from millstream.streams.buffer_book import BufferBook
@@ -81,6 +82,11 @@ class BufferingStage:
         self.decider = GroupDecider(self.namespace, self.named.formula, interface or Interface(), lineages, self.book)
         trainings = Trainings(policies=PolicyLedger(claim_timeout_ms=int(claim_timeout_s * 1000)))
         self.leasing = Leasing(self.namespace, self.book, trainings)
+
+    @property
+    def recalls(self) -> Recalls:
+        """What has been recalled, as far as ``policy-events`` has been read."""
+        return self.leasing.trainings.policies.recalls
 
     def feed(self, record: Record) -> Sequence[Output]:
         """Fold one record in; every output is one record of decisions, or a dead letter."""
@@ -150,13 +156,13 @@ class BufferingStage:
     def _settle(self, run: GradedRun) -> Iterable[list[BufferDecision]]:
         """A grade came for a run that is graded already: its reward, and so its group, may change."""
         waited = run.waiting
-        changed = run.settle(self.named)
+        changed = run.settle(self.named, self.recalls)
         group = self.grouping.groups.get(run.group)
         if group is None:
             return ()
         run.reward_revision += changed and run.reward_revision > 0
         if self._key(run) != group.key:
-            return self._move(run, waited=waited)
+            return self._regraded(run, waited=waited)
         group.waiting += run.waiting - waited
         return self._changed(group) if changed else self._check(group)
 
@@ -176,7 +182,7 @@ class BufferingStage:
         facts = finished.facts
         signature = compact(facts.signature) if self.book.near.enabled else b""
         run.finish(msgspec.structs.replace(finished, facts=msgspec.structs.replace(facts, signature=())), signature)
-        run.settle(self.named)
+        run.settle(self.named, self.recalls)
         run.reward_revision = 0
         return [*told, *self._move(run, waited=waited)]
 
@@ -191,6 +197,20 @@ class BufferingStage:
         if (left := self.grouping.leave(run, was_waiting=waited)) is not None:
             told += self._changed(left)
         return [*told, *self._changed(self.grouping.join(run, key, self.now_ms))]
+
+    def _regraded(self, run: GradedRun, *, waited: bool) -> Iterable[list[BufferDecision]]:
+        """Move a run whose epochs are others now. What it leaves behind is withdrawn whole and waits: in
+        most cases the other members are graded anew at once, and deciding the rest after each would be
+        n decisions for n members.
+        """
+        told: list[list[BufferDecision]] = []
+        if (left := self.grouping.leave(run, was_waiting=waited)) is not None:
+            if left.evicted or not left.closed or self.book.is_held(left.admitted):
+                told += self._changed(left)
+            else:
+                told += [gone] if (gone := self.decider.withdraw(left, self.now_ms)) else []
+                self.grouping.reopen(left, self.now_ms)
+        return [*told, *self._changed(self.grouping.join(run, self._key(run), self.now_ms))]
 
     def _key(self, run: GradedRun) -> str:
         return group_key(self.namespace, run.trajectory_id, run.facts, run.epochs)
@@ -232,9 +252,27 @@ class BufferingStage:
         wanted = dict(self.leasing.trainings.wanted)
         if decisions := self.leasing.feed(event, self.now_ms):
             yield decisions
+        if isinstance(event, EvidenceRecalled):
+            yield from self._recall(event)
         ended = wanted.keys() - self.leasing.trainings.wanted.keys()
         for group in self._stale(i for name in ended for i in wanted[name].rollout_ids):
             yield from self._decide(group)
+
+    def _recall(self, event: EvidenceRecalled) -> Iterator[list[BufferDecision]]:
+        """What rests on recalled evidence loses its reward: all of it first, then each group is decided once."""
+        groups: dict[str, Group] = {}
+        for trajectory_id in sorted(self.grouping.runs):
+            run = self.grouping.runs[trajectory_id]
+            if event.grader not in self.named.names and event.trajectory_id != trajectory_id:
+                continue
+            waited = run.waiting
+            changed = run.settle(self.named, self.recalls)
+            if (group := self.grouping.groups.get(run.group)) is not None:
+                run.reward_revision += changed and run.reward_revision > 0
+                group.waiting += run.waiting - waited
+                groups.update({group.id: group} if changed else {})
+        for name in sorted(groups):
+            yield from self._changed(groups[name])
 
     def _stale(self, free: Iterable[RolloutId]) -> list[Group]:
         """Groups that waited for these rollouts to be let go."""

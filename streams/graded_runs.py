@@ -1,9 +1,10 @@
 """The fold of ``grades`` per trajectory: which grades count, and the reward that follows.
 
-Rules: the first offset of a grade id wins; of one grader's attempts the first that did not fail counts,
-else the last; the highest trajectory revision wins; a newer grader epoch replaces an older one. Grades
-of ``feedback`` graders belong to the trajectory and not to a revision: the one scored last, by the time
-at which it held, counts.
+Rules: the first offset of a grade id wins; of one grader's attempts in one epoch the first that did not
+fail counts, else the last; the highest trajectory revision wins; the epoch of the grade that came last
+replaces every other, also one that it had been replaced by before. Grades of ``feedback`` graders belong
+to the trajectory and not to a revision: the one scored last, by the time at which it held, counts. What
+is recalled never counts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from msgspec import Struct, field
 from millstream.events import TrajectoryId
 from millstream.grade import Failed, Grade, GradeGiven, Scored
 from millstream.graders.reward import Formula
+from millstream.recalls import NONE, Recalls
 from millstream.rollout import GradingFinished, Position, RolloutFacts
 
 
@@ -35,16 +37,24 @@ def is_feedback(grader: str) -> bool:
 
 
 def effective(attempts: Sequence[KeptGrade]) -> KeptGrade | None:
-    """The first attempt that did not fail, else the last."""
+    """Of the epoch that came last: the first attempt that did not fail, else the last."""
     if len(attempts) < 2:
         return attempts[0] if attempts else None
-    ordered = sorted(attempts, key=lambda kept: kept.attempt)
+    epoch = attempts[-1].epoch
+    ordered = sorted((kept for kept in attempts if kept.epoch == epoch), key=lambda kept: kept.attempt)
     return next((k for k in ordered if not isinstance(k.grade, Failed)), ordered[-1])
 
 
 def newest(given: Iterable[KeptGrade]) -> KeptGrade | None:
     """The feedback that counts, whatever order it came in."""
     return max(given, key=lambda k: (isinstance(k.grade, Scored), k.valid_ms, k.known_ms, k.id), default=None)
+
+
+def _kept(name: str, given: Sequence[KeptGrade], recalls: Recalls) -> Sequence[KeptGrade]:
+    """Those grades of one grader that no recall covers."""
+    if name not in recalls.graders:
+        return given
+    return [kept for kept in given if not recalls.covers(name, kept.epoch, kept.known_ms)]
 
 
 class NamedGraders:
@@ -80,6 +90,7 @@ class GradedRun(Struct, kw_only=True, array_like=True):
     waiting: bool = False
     grade_ids: tuple[str, ...] = ()
     epochs: tuple[str, ...] = ()
+    recalled: bool = False
 
     def add(self, given: GradeGiven) -> bool:
         """Take a grade; False when it is a repetition or of an older revision."""
@@ -90,8 +101,6 @@ class GradedRun(Struct, kw_only=True, array_like=True):
             return False
         else:
             mine = self.grades.setdefault(str(given.revision), {}).setdefault(given.grader, [])
-            if mine and mine[0].epoch != kept.epoch:
-                mine.clear()
         for one in mine:
             if one.id == kept.id:
                 return False
@@ -106,22 +115,31 @@ class GradedRun(Struct, kw_only=True, array_like=True):
             for old in [r for r in self.grades if int(r) < self.revision]:
                 del self.grades[old]
 
-    def settle(self, named: NamedGraders) -> bool:
-        """Compute the reward; True when it, or what it rests on, is another than before."""
+    def settle(self, named: NamedGraders, recalls: Recalls = NONE) -> bool:
+        """Compute the reward; True when it, or what it rests on, is another than before. What is recalled
+        is no reward, but keeps its epoch: the run stays in its group until another epoch grades it.
+        """
         mine = self.grades.get(str(self.revision), {})
         grades: dict[str, Grade] = {}
         counted: list[str] = []
         epochs: list[str] = []
+        taken = recalls.takes(self.trajectory_id)
         for name in named.run:
-            if (found := effective(mine.get(name, ()))) is not None:
-                grades[name] = found.grade
-                counted.append(found.id)
-                epochs.append(f"{name}={found.epoch}")
+            if not (given := mine.get(name)):
+                continue
+            epochs.append(f"{name}={given[-1].epoch}")
+            found = effective(_kept(name, given, recalls))
+            if found is None or found.epoch != given[-1].epoch:
+                taken = taken or recalls.covers(name, given[-1].epoch, given[-1].known_ms)
+                continue
+            grades[name] = found.grade
+            counted.append(found.id)
         for name in named.outside:
-            if (found := newest(self.feedback.get(name, ()))) is not None:
+            if (found := newest(_kept(name, self.feedback.get(name, ()), recalls))) is not None:
                 grades[name] = found.grade
                 counted.append(found.id)
-        value, why = named.formula.reward(grades)
+        self.recalled = taken is not None
+        value, why = (None, f"recalled: {taken.reason}") if taken else named.formula.reward(grades)
         self.waiting = value is None and any(not isinstance(grades.get(name), Scored) for name in named.outside)
         rests = tuple(counted)
         changed = value != self.reward or (value is not None and rests != self.grade_ids)

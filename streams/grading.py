@@ -71,8 +71,8 @@ class GradingStage:
         """No state."""
 
     def _of_trajectory(self, t: Trajectory, record: Record) -> Output:
-        attempts = _censored(t, self._graders) if t.censored else self._graders.grade(t)
-        given = [[_given(t, one, record) for one in made] for made in attempts]
+        attempts = censored(t, self._graders) if t.censored else self._graders.grade(t)
+        given = [[given_of(t, one, record, record.log_ms) for one in made] for made in attempts]
         counted = [ids[made.index(effective(made))].id for made, ids in zip(attempts, given, strict=True)]
         finished = GradingFinished(
             trajectory_id=t.id,
@@ -113,7 +113,8 @@ class GradingStage:
         )
 
 
-def _given(t: Trajectory, one: Given, record: Record) -> GradeGiven:
+def given_of(t: Trajectory, one: Given, record: Record, known_ms: int) -> GradeGiven:
+    """The event of one attempt at the trajectory of ``record``, known since ``known_ms``."""
     return GradeGiven(
         id=grade_id(t, one.grader.epoch, one.attempt),
         trajectory_id=t.id,
@@ -125,7 +126,7 @@ def _given(t: Trajectory, one: Given, record: Record) -> GradeGiven:
         input_hash=t.content_hash,
         latency_ns=one.latency_ns,
         valid_ms=record.log_ms,
-        known_ms=record.log_ms,
+        known_ms=known_ms,
         source=one.grader.source,
         flags=flags_of(one.grade),
     )
@@ -136,7 +137,14 @@ def grade_id(t: Trajectory, epoch: str, attempt: int = 1) -> str:
     return digest(t.id, t.revision, epoch, attempt)
 
 
-def _censored(t: Trajectory, graders: GraderSet) -> list[list[Given]]:
+def attempts_of(graders: GraderSet, trajectories: Sequence[Trajectory]) -> list[list[list[Given]]]:
+    """Every attempt by trajectory and grader; a censored run meets no grader."""
+    graded = iter(graders.grade_each([t for t in trajectories if not t.censored]))
+    return [censored(t, graders) if t.censored else next(graded) for t in trajectories]
+
+
+def censored(t: Trajectory, graders: GraderSet) -> list[list[Given]]:
+    """The grades of a run that telemetry or infrastructure cut short: each says so."""
     missing = f"; missing {', '.join(t.missing[:5])}" if t.missing else ""
-    censored = Censored(reason=f"{t.status}: {t.reason}{missing}")
-    return [[Given(grader, censored)] for grader in graders.graders]
+    grade = Censored(reason=f"{t.status}: {t.reason}{missing}")
+    return [[Given(grader, grade)] for grader in graders.graders]

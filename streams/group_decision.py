@@ -94,6 +94,22 @@ class GroupDecider:
             detail=f"a newer revision of the trajectory came ({revision} is not the highest)",
         )
 
+    def withdraw(self, group: Group, now_ms: int) -> list[BufferDecision]:
+        """Take a whole group out of the buffer: a grade of one of its members is of a new epoch, so the
+        advantages of all no longer hold.
+        """
+        if not group.admitted:
+            return []
+        gone = RolloutsEvicted(
+            id=digest("withdrawn", group.decision),
+            namespace=self.namespace,
+            log_ms=now_ms,
+            rollout_ids=group.admitted,
+            reason=f"{SUPERSEDED}: members of group {group.id} are graded anew",
+        )
+        self.book.apply(gone)
+        return [gone]
+
     def _supersede(self, group: Group, now_ms: int) -> list[BufferDecision]:
         if not group.admitted:
             return []
@@ -118,7 +134,7 @@ class GroupDecider:
         facts = runs[0].facts
         scope = scope_of(facts.lineage, facts.policy_version)
         rewards = [admitted.reward for admitted in admissions]
-        if why := self.book.group_refusal(group.id, scope, rewards, [run.signature for run in runs]):
+        if why := self.book.group_refusal(group.id, scope, rewards, runs):
             return why
         size = sum(run.facts.bytes for run in runs)
         best = max(admitted.priority for admitted in admissions)

@@ -68,6 +68,16 @@ class Grouping:
         run.group = group.id
         return group
 
+    def reopen(self, group: Group, now_ms: int) -> None:
+        """Let a group whose rollouts were withdrawn wait once more: for its members, or for its timer."""
+        group.closed, group.by_timer, group.admitted = False, False, ()
+        group.deadline_ms = now_ms + self.timeout_ms
+        self._idle.pop(group.id, None)
+        if group.members:
+            heappush(self._timers, (group.deadline_ms, group.id))
+        else:
+            self._drop(group)
+
     def _open(self, key: str, generation: int, run: GradedRun, now_ms: int) -> Group:
         deadline = now_ms + self.timeout_ms
         group = Group(
@@ -98,9 +108,14 @@ class Grouping:
     def due(self, now_ms: int) -> Iterator[Group]:
         """Open groups whose timer is due, in the order of (deadline, id)."""
         while self._timers and self._timers[0][0] <= now_ms:
-            group = self.groups.get(heappop(self._timers)[1])
-            if group is not None and not group.closed:
+            deadline, name = heappop(self._timers)
+            if (group := self._waiting(deadline, name)) is not None:
                 yield group
+
+    def _waiting(self, deadline: int, name: str) -> Group | None:
+        """The group that a timer is of; None when it was decided, is gone or waits for another timer."""
+        group = self.groups.get(name)
+        return group if group is not None and not group.closed and group.deadline_ms == deadline else None
 
     def open(self) -> list[Group]:
         """Every group that waits, in the order in which their timers are due."""
@@ -110,8 +125,7 @@ class Grouping:
     def deadline_ms(self) -> int | None:
         """When the next timer is due."""
         while self._timers:
-            group = self.groups.get(self._timers[0][1])
-            if group is not None and not group.closed:
+            if self._waiting(*self._timers[0]) is not None:
                 return self._timers[0][0]
             heappop(self._timers)
         return None

@@ -48,6 +48,7 @@ COMMANDS: dict[str, Entry] = {
     "policies": Entry("look:policies", "Policy versions and which one serves."),
     "buffer": Entry("buffer:buffer", "The replay buffer: figures, and rebuilding it from the log."),
     "graders": Entry("graders:graders", "The graders that are set up; hosted grader files checked and tried."),
+    "regrade": Entry("evidence:regrade", "Grade recorded runs again, beside the grades they have."),
     "baseline": Entry("look:baseline", "How well the recorded runs did, by policy version."),
     "train": Entry("policy:train", "Ask for a training by hand."),
     "gate": Entry("policy:gate", "Judge a candidate against the champion."),

@@ -1,0 +1,86 @@
+"""Recalls: evidence that was taken back. A recall names grades of one grader (by epoch, perhaps only those
+known since a time) or one trajectory; what it covers is no reward any more, from whatever time it is.
+
+A recalled epoch stays recalled: runs that a recalled grader goes on to grade are covered as well, until
+another epoch grades them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct, field
+
+from millstream.policy_event import PolicyEvent
+
+
+class Recall(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One recall: of ``grader`` in ``epochs`` for grades known at ``since_ms`` or later, or of a
+    ``trajectory_id``, in every revision.
+    """
+
+    id: str
+    grader: str = ""
+    epochs: tuple[str, ...] = ()
+    since_ms: int = 0
+    trajectory_id: str = ""
+    reason: str = ""
+    log_ms: int = 0
+
+
+class Recalls(Struct, kw_only=True):
+    """Every recall that stands, as `covers` and `takes` ask for them."""
+
+    graders: dict[str, dict[str, Recall]] = field(default_factory=dict)
+    """grader → recall id → recall"""
+    trajectories: dict[str, Recall] = field(default_factory=dict)
+
+    def add(self, recall: Recall) -> bool:
+        """Take a recall in; False when it is known."""
+        if recall.trajectory_id:
+            return self.trajectories.setdefault(recall.trajectory_id, recall) is recall
+        return self.graders.setdefault(recall.grader, {}).setdefault(recall.id, recall) is recall
+
+    def covers(self, grader: str, epoch: str, known_ms: int) -> Recall | None:
+        """The recall that covers a grade, or None."""
+        for recall in self.graders.get(grader, {}).values():
+            if epoch in recall.epochs and known_ms >= recall.since_ms:
+                return recall
+        return None
+
+    def takes(self, trajectory_id: str) -> Recall | None:
+        """The recall of a whole run, or None."""
+        return self.trajectories.get(trajectory_id)
+
+
+class EvidenceRecalled(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """Evidence was taken back: grades of ``grader`` in ``epochs`` (known at ``since_ms`` or later), or a
+    whole ``trajectory_id``. It holds for every lineage and namespace; ``versions`` of this ``lineage``
+    learned from it, itself or through the version it started from, and ``trainings`` were asked to.
+    """
+
+    grader: str = ""
+    epochs: tuple[str, ...] = ()
+    since_ms: int = 0
+    trajectory_id: str = ""
+    versions: tuple[int, ...] = ()
+    trainings: tuple[str, ...] = ()
+    reason: str = ""
+    by: str = ""
+
+    @property
+    def recall(self) -> Recall:
+        """What stands after it."""
+        return Recall(
+            id=self.id,
+            grader=self.grader,
+            epochs=self.epochs,
+            since_ms=self.since_ms,
+            trajectory_id=self.trajectory_id,
+            reason=self.reason,
+            log_ms=self.log_ms,
+        )
+
+
+NONE: Final = Recalls()
+"""Nothing is recalled; never added to."""
