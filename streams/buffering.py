@@ -18,9 +18,9 @@ from millstream.events import CLOSE_OPEN, Interface, Tick
 from millstream.grade import GradeGiven
 from millstream.graders.reward import Formula
 from millstream.ledger import policy_events
-from millstream.policy import AnyPolicyEvent, EvidenceRecalled, PolicyLedger
+from millstream.policy import AnyPolicyEvent, PolicyLedger
 from millstream.ports import Output, Record
-from millstream.recalls import Recalls
+from millstream.recalls import EvidenceRecalled, Recalls
 from millstream.rollout import BufferDecision, GradingFinished, RolloutId
 from millstream.settings import BufferSettings, RewardSettings
 from millstream.streams.buffer_book import BufferBook
