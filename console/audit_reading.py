@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, field
 
+from millstream.delivery import Marks
 from millstream.errors import PositionLost
 from millstream.partition import slot
 from millstream.ports import Gap, Log, Record, Store
@@ -113,7 +114,10 @@ class Reading(Struct, kw_only=True):
         )
 
     def records(self, topic: str) -> Iterator[Record]:
-        """Every record up to the cut, partition by partition; holes are noted and stepped over."""
+        """Every record up to the cut, partition by partition, repetitions left out; holes are noted and
+        stepped over.
+        """
+        marks = Marks()
         for partition in range(self.log.partitions(topic)):
             place = slot(topic, partition)
             offset, end = self.first[place], self.end[place]
@@ -125,5 +129,5 @@ class Reading(Struct, kw_only=True):
                     self.holes[place, offset] = Hole(place, offset, resume, str(lost))
                     offset = max(resume, offset + 1)
                     continue
-                yield from (record for record in batch if record.offset < end)
+                yield from marks.new(record for record in batch if record.offset < end)
                 offset = batch[-1].offset + 1 if batch else end

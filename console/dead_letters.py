@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from millstream.errors import SettingsError
+from millstream.ledger import read_all
 from millstream.ports import Log, Record
 from millstream.streams.dead_letters import DeadLetter
 from millstream.topics import DEAD_LETTERS
@@ -71,8 +72,6 @@ def show(log: Log, identity: str) -> DeadLetter:
 
 def _letters(log: Log) -> Iterator[tuple[Record, DeadLetter]]:
     for partition in range(log.partitions(DEAD_LETTERS.name)):
-        offset, end = log.bounds(DEAD_LETTERS.name, partition)
-        while offset < end:
-            records = log.read(DEAD_LETTERS.name, partition, offset)
-            yield from ((record, _LETTER.decode(record.value)) for record in records if record.value)
-            offset = records[-1].offset + 1
+        for record in read_all(log, DEAD_LETTERS.name, partition):
+            if record.value:
+                yield record, _LETTER.decode(record.value)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from millstream.delivery import Marks
 from millstream.policy import AnyPolicyEvent, PolicyLedger
 from millstream.ports import Log, Message, Record
 from millstream.topics import POLICY_EVENTS
@@ -14,15 +15,20 @@ _EVENTS = msgspec.json.Decoder(AnyPolicyEvent)
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 
 
-def read_all(log: Log, topic: str, partition: int = 0, offset: int | None = None) -> Iterator[Record]:
-    """Every record from ``offset`` (default: the first kept) to the end as it is now."""
+def read_all(
+    log: Log, topic: str, partition: int = 0, offset: int | None = None, marks: Marks | None = None
+) -> Iterator[Record]:
+    """Every record from ``offset`` (default: the first kept) to the end as it is now, repetitions left
+    out; ``marks``: what was read before ``offset``.
+    """
     first, end = log.bounds(topic, partition)
     at = first if offset is None else offset
+    marks = marks or Marks()
     while at < end:
         records = log.read(topic, partition, at)
         if not records:
             return
-        yield from records
+        yield from marks.new(records)
         at = records[-1].offset + 1
 
 
@@ -49,11 +55,12 @@ class LedgerReader:
         self.offset = 0
         """The next offset to fold: what this view of the ledger is as new as."""
         self.unreadable = 0
+        self._marks = Marks()
 
     def refresh(self) -> PolicyLedger:
         """The ledger as new as the log is now. Raises `Unavailable`."""
         start = max(self.offset, self.log.bounds(POLICY_EVENTS.name)[0])
-        for record in read_all(self.log, POLICY_EVENTS.name, 0, start):
+        for record in read_all(self.log, POLICY_EVENTS.name, 0, start, self._marks):
             self.offset = record.offset + 1
             for event in policy_events(record):
                 if event is None:

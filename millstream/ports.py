@@ -124,6 +124,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     """What the store knows of a stage when a worker takes it. ``fence`` is minted here and outranks
     every earlier one; state = ``snapshot`` + the records of ``journal`` fed again in order.
     ``positions`` are by ``topic:partition``, ``topic_ids`` by topic; ``outbox`` is the last number used.
+    ``unpublished``: outputs that were committed and may not have reached the log, in order.
     """
 
     stage: str
@@ -135,11 +136,13 @@ class Assignment(Struct, frozen=True, kw_only=True):
     journal: tuple[Consumed, ...] = ()
     high_water: dict[str, int] = field(default_factory=dict)
     outbox: int = 0
+    unpublished: tuple[Output, ...] = ()
 
 
 class StateCommit(Struct, frozen=True, kw_only=True):
     """One step of a stage: inputs consumed, outputs made and, sometimes, a snapshot (which replaces
     the journal). ``high_water``: the last outbox number taken from each (stage, partition) source.
+    ``published``: the last outbox number that the log is known to have; the outbox drops up to it.
     """
 
     assignment: Assignment
@@ -148,6 +151,7 @@ class StateCommit(Struct, frozen=True, kw_only=True):
     outputs: tuple[Output, ...]
     snapshot: bytes | None = None
     high_water: dict[str, int] = field(default_factory=dict)
+    published: int = 0
 
 
 class StagePosition(Struct, frozen=True, kw_only=True, order=True):
@@ -186,8 +190,10 @@ class Store(Protocol):
         """
         ...
 
-    def commit(self, commit: StateCommit) -> None:
-        """All of it or nothing. Raises `Conflict` on an old fence or another expected position."""
+    def commit(self, commit: StateCommit) -> tuple[Output, ...]:
+        """All of it or nothing. The outputs that the caller has to append to the log now: none where
+        log and store are one file. Raises `Conflict` on an old fence or another expected position.
+        """
         ...
 
     def positions(self) -> tuple[StagePosition, ...]:
@@ -234,9 +240,15 @@ class Buffer(Protocol):
         """Whose decisions it holds; the caller of `apply` leaves those of others out."""
         ...
 
-    def apply(self, offset: int, decisions: Sequence[BufferDecision], payloads: Mapping[RolloutId, bytes]) -> None:
-        """Apply the decisions of one record of ``buffer-events``; applying an offset again does
-        nothing. Raises `Unavailable` (full, dead): nothing of the record was applied.
+    def apply(
+        self,
+        offset: int,
+        decisions: Sequence[BufferDecision],
+        payloads: Mapping[RolloutId, bytes],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Apply the decisions of one record of ``buffer-events``; applying an offset again, or a
+        repetition (by the record's ``headers``), does nothing. Raises `Unavailable` (full, dead): nothing of the record was applied.
         """
         ...
 

@@ -137,7 +137,7 @@ class Projector:
         last_applied = offset - 1
         for record in records:
             if decisions := self._decisions(record):
-                self.buffer.apply(record.offset, decisions, dict(self._fetched(decisions)))
+                self.buffer.apply(record.offset, decisions, dict(self._fetched(decisions)), record.headers)
                 last_applied = record.offset
         if records and last_applied < records[-1].offset:
             self.buffer.apply(records[-1].offset, (), {})

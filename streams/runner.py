@@ -1,13 +1,11 @@
-"""The embedded runner: one stage on one partition, from the log into the log.
+"""The runner: one stage on one partition, from the log into the log, whoever brings the records.
 
 It assigns, restores (snapshot, then the journal fed again with its outputs dropped), feeds, and commits
 outputs, positions and journal in one step, in groups. On `Conflict` it drops its memory and assigns
 again; on `Unavailable` it waits and tries the same step again; any other exception is a fault of the
-program and leaves.
-
-What a stage appends carries ``stage``, ``source`` (its partition) and ``n`` (its outbox number); a
-reader keeps the highest ``n`` of each source and skips the rest: at-least-once delivery, effectively
-once. The snapshot kept in the store is (the processor's snapshot, these marks).
+program and leaves. Outputs that the store could not write together with the state are published after
+the commit (`millstream.streams.publishing`); their readers leave repetitions out (`millstream.delivery`).
+The snapshot kept in the store is (the processor's snapshot, the marks of what was taken).
 """
 
 from __future__ import annotations
@@ -17,18 +15,21 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
 from millstream.codec import digest
+from millstream.delivery import Marks, numbered
 from millstream.errors import Conflict, PositionLost, Unavailable
 from millstream.events import NO_RUN, EventId, Tick
 from millstream.partition import slot
 from millstream.ports import Assignment, Consumed, Log, Message, Output, Processor, Record, StateCommit, Store
-from millstream.streams.inbox import Inbox, Runs
+from millstream.streams.inbox import Inbox, Read, Runs
 from millstream.streams.metering import Watch
+from millstream.streams.publishing import batches
 from millstream.topics import BY_NAME, TELEMETRY
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     output_bytes: int = 4 << 20
     snapshot_bytes: int = 64 << 20
     journal_runs: int = 4096
+    publish_bytes: int = 512 << 10
 
 
 class Kept(Struct, frozen=True, array_like=True):
@@ -57,7 +59,7 @@ class Kept(Struct, frozen=True, array_like=True):
 class StageRunner:
     """Runs ``processor`` on ``partition``; ``every_partition``: it reads all partitions of its inputs
     (the one writer of a topic). ``stop`` ends the waiting for something that is unavailable. ``watch``
-    is told what was committed and what is waited for.
+    is told what was committed and what is waited for. ``read`` brings the records (default: the log).
     """
 
     def __init__(
@@ -71,12 +73,14 @@ class StageRunner:
         limits: Limits | None = None,
         stop: threading.Event | None = None,
         watch: Watch | None = None,
+        read: Read | None = None,
     ) -> None:
         self.processor = processor
         self.log = log
         self.store = store
         self.partition = partition
         self.limits = limits or Limits()
+        self.read = read or log.read
         self.stop = stop or threading.Event()
         self.watch = watch
         self.skipped = 0
@@ -84,10 +88,11 @@ class StageRunner:
         self._fresh = processor.snapshot()
         self._places = self._input_places(every_partition)
         self._held: Assignment | None = None
-        self._inbox = Inbox(log.read, (), {}, 0)
+        self._inbox = Inbox(self.read, (), {}, 0)
         self._positions: dict[str, int] = {}
-        self._marks: dict[str, int] = {}
+        self._marks = Marks()
         self._outbox = 0
+        self._unnoted = False
         self._journal_bytes = self._journal_runs = 0
         self._ticked: int | None = None
 
@@ -152,13 +157,9 @@ class StageRunner:
         return count
 
     def _take(self, record: Record) -> Sequence[Output]:
-        stage, n = record.headers.get("stage"), record.headers.get("n", "")
-        if stage is not None and n.isdigit():
-            source = f"{record.topic}:{record.partition}/{stage}:{record.headers.get('source', '0')}"
-            if int(n) <= self._marks.get(source, 0):
-                self.skipped += 1
-                return ()
-            self._marks[source] = int(n)
+        if not self._marks.take(record):
+            self.skipped += 1
+            return ()
         return self.processor.feed(record)
 
     def _commit(self, consumed: tuple[Consumed, ...], outputs: Sequence[Output], size: int, last: bool = False) -> None:
@@ -171,39 +172,46 @@ class StageRunner:
             assignment=self._held,
             expected=self.positions,
             consumed=consumed,
-            outputs=tuple(self._numbered(out, number) for number, out in enumerate(outputs, self._outbox + 1)),
+            outputs=tuple(
+                numbered(out, self.processor.name, self.partition, n) for n, out in enumerate(outputs, self._outbox + 1)
+            ),
             snapshot=snapshot,
-            high_water=self._marks,
+            high_water=self._marks.taken,
+            published=self._outbox,
         )
-        self._patiently(lambda: self.store.commit(commit))
+        waiting = self._patiently(lambda: self.store.commit(commit))
+        self._unnoted = bool(waiting)
         self._outbox += len(outputs)
         self._positions.update({slot(run.topic, run.partition): run.end for run in consumed})
         if snapshot is not None:
             self._journal_bytes = self._journal_runs = 0
+        self._publish(waiting)
         if self.watch:
             self.watch.committed(self.processor.name, consumed, outputs)
 
+    def _publish(self, outputs: Sequence[Output]) -> None:
+        """Append what the store could not, in order; only then is the next group begun."""
+        for place, messages in batches(self.log, outputs, self.limits.publish_bytes):
+            self._patiently(partial(self.log.append, place[0], messages, place[1]))
+
     def _snapshot(self) -> bytes:
         state = b"" if self._stateless else self.processor.snapshot()
-        return msgspec.msgpack.encode(Kept(state, self._marks))
-
-    def _numbered(self, out: Output, number: int) -> Output:
-        headers = {**out.headers, "stage": self.processor.name, "source": str(self.partition), "n": str(number)}
-        return Output(out.topic, out.key, out.value, headers)
+        return msgspec.msgpack.encode(Kept(state, self._marks.taken))
 
     def _assign(self) -> None:
         ids = {topic: self.log.topic_id(topic) for topic in self.processor.inputs}
         held = self.store.assign(self.processor.name, self.partition, ids)
         kept = msgspec.msgpack.decode(held.snapshot, type=Kept) if held.snapshot else Kept(self._fresh)
-        self._marks, self._positions, self._outbox = dict(kept.marks), dict(held.positions), held.outbox
+        self._marks, self._positions, self._outbox = Marks(kept.marks), dict(held.positions), held.outbox
         self._journal_bytes = self._journal_runs = 0
         if not self._stateless:
             self.processor.restore(kept.state)
             for run in held.journal:
                 self._feed_again(run)
-        self._marks.update(held.high_water)
+        self._marks.taken.update(held.high_water)
         self._inbox = Inbox(self._read, self._places, self._positions, 4 * self.limits.commit_bytes)
-        self._held, self._ticked = held, None
+        self._publish(held.unpublished)
+        self._held, self._ticked, self._unnoted = held, None, bool(held.unpublished)
 
     def _feed_again(self, run: Consumed) -> None:
         offset = run.first
@@ -221,7 +229,7 @@ class StageRunner:
             offset += len(records)
 
     def _read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Sequence[Record]:
-        return self._patiently(lambda: self.log.read(topic, partition, offset, max_bytes))
+        return self._patiently(lambda: self.read(topic, partition, offset, max_bytes))
 
     def _patiently(self, act: Callable[[], T]) -> T:
         pause = FIRST_PAUSE_S
@@ -265,10 +273,10 @@ class StageRunner:
         return next((place for place in self._places if place[0] == wanted), self._places[0])
 
     def close(self) -> None:
-        """Leave a snapshot, so that the next start need not feed the journal again. Only after a
-        clean stop: after an exception the memory is not to be kept.
+        """Leave a snapshot, so that the next start need not feed the journal again, and an empty outbox.
+        Only after a clean stop: after an exception the memory is not to be kept.
         """
-        if self._held is not None and self._journal_bytes and not self._stateless:
+        if self._held is not None and (self._unnoted or (self._journal_bytes and not self._stateless)):
             with contextlib.suppress(Conflict):
                 self._commit((), (), 0, last=True)
         self._held = None

@@ -16,6 +16,7 @@ import msgspec
 
 from millstream.adapters.redis_operations import StoredLease, operations
 from millstream.adapters.redis_scripts import APPLY, DUMP, PARTS, STATS
+from millstream.delivery import number_of, source_of
 from millstream.errors import MissingExtra, SettingsError, Unavailable
 from millstream.ports import BufferStats, Lease
 from millstream.rollout import BufferDecision, Rollout, RolloutId
@@ -74,13 +75,20 @@ class RedisBuffer:
         self._place = ""
         self._seen = 0
 
-    def apply(self, offset: int, decisions: Sequence[BufferDecision], payloads: Mapping[RolloutId, bytes]) -> None:
+    def apply(
+        self,
+        offset: int,
+        decisions: Sequence[BufferDecision],
+        payloads: Mapping[RolloutId, bytes],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """Apply one record of ``buffer-events``, whole and once; ``payloads`` are `Rollout` JSON. Raises
         `Unavailable` when the server is full, dead, or has lost what it had applied: read `applied` again.
         """
         packed = {key: zlib.compress(value, COMPRESSION) for key, value in payloads.items()}
         steps, carried = operations(offset, decisions, packed)
-        arguments = [offset, FORMAT, self._seen, msgspec.json.encode(steps), *carried]
+        told = headers or {}
+        arguments = [offset, FORMAT, self._seen, number_of(told), source_of(told), msgspec.json.encode(steps), *carried]
         applied = int(self._script(APPLY, *arguments))
         if applied < self._seen:
             before, self._seen = self._seen, applied

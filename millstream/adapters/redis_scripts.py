@@ -1,6 +1,6 @@
 """The Lua scripts of the Redis buffer: one script an operation, all keys of one namespace.
 
-Keys: ``meta`` (format, applied, bytes), ``rollouts`` (id → entry), ``payloads`` (id → compressed), ``groups``
+Keys: ``meta`` (format, applied, bytes, marks), ``rollouts`` (id → entry), ``payloads`` (id → compressed), ``groups``
 (group → count), ``leases`` (training → lease), ``uses`` (trajectory → {lineage@parent: [count, held]}).
 """
 
@@ -16,6 +16,8 @@ local meta, rollouts, payloads, groups, leases, uses = unpack(KEYS)
 local offset, format, seen = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local applied = tonumber(redis.call('HGET', meta, 'applied') or '0')
 if applied < seen or offset < applied then return applied end
+local number, mark = tonumber(ARGV[4]), 'mark:' .. ARGV[5]
+local taken = tonumber(redis.call('HGET', meta, mark) or '0')
 
 local function evict(id, keep)
   local told = redis.call('HGET', rollouts, id)
@@ -47,7 +49,7 @@ local run = {}
 function run.admit(op)
   evict(op[2], true)
   redis.call('HSET', rollouts, op[2], op[3])
-  if op[4] > 0 then redis.call('HSET', payloads, op[2], ARGV[4 + op[4]]) end
+  if op[4] > 0 then redis.call('HSET', payloads, op[2], ARGV[6 + op[4]]) end
   redis.call('HINCRBY', groups, op[5], 1)
   redis.call('HINCRBY', meta, 'bytes', string.format('%d', op[6]))
 end
@@ -68,17 +70,20 @@ function run.release(op)
   end)
 end
 
-local ops = cjson.decode(ARGV[4])
+local ops = cjson.decode(ARGV[6])
+if number > 0 and number <= taken then ops = {} end
 local grows = false
 for _, op in ipairs(ops) do grows = grows or op[1] == 'admit' end
 -- A server that is out of memory refuses a script's first write only. What makes nothing larger begins
 -- with a delete and goes through; an admission begins with a write, so it is refused whole.
 if not grows then redis.call('HDEL', meta, '') end
 for _, op in ipairs(ops) do run[op[1]](op) end
+if number > taken then redis.call('HSET', meta, mark, ARGV[4]) end
 redis.call('HSET', meta, 'applied', string.format('%d', offset + 1), 'format', format)
 return offset + 1
 """
-"""ARGV: offset, format, what was last seen applied, operations as JSON, payloads. Returns what is
+"""ARGV: offset, format, what was last seen applied, outbox number and source of the record (a repetition
+only moves the offset), operations as JSON, payloads. Returns what is
 applied now; less than what was seen means that the server lost data (nothing was done)."""
 
 STATS: Final = """

@@ -1,30 +1,52 @@
-"""The `Store` port on the file that holds the log: outputs, positions, journal, snapshot and marks of
-a stage are one transaction.
+"""The `Store` port on SQLite: positions, journal, snapshot, marks and outputs of a stage are one
+transaction. In the file that holds the log the outputs go straight into their topics; beside another
+log they wait in an outbox.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
 
 from millstream.adapters import sqlite_chunks as chunks
+from millstream.adapters.sqlite_file import SqliteFile
 from millstream.adapters.sqlite_log import SqliteLog
-from millstream.adapters.sqlite_loss import accept_loss
 from millstream.errors import Conflict, PositionLost
+from millstream.loss import joined, mend
 from millstream.partition import partition_of, slot, unslot
-from millstream.ports import Assignment, Consumed, Gap, Message, Output, StagePosition, StateCommit
+from millstream.ports import Assignment, Consumed, Gap, Log, Message, Output, StagePosition, StateCommit
 
 _OF_STAGE = "stage = ? AND partition = ?"
+_BY_N = "ORDER BY n"
+_output = msgspec.msgpack.Decoder(Output)
+_encode = msgspec.msgpack.encode
+
+OUTBOX: Final = """
+CREATE TABLE IF NOT EXISTS outbox(
+  stage TEXT NOT NULL, partition INTEGER NOT NULL, n INTEGER NOT NULL, data BLOB NOT NULL,
+  PRIMARY KEY(stage, partition, n))"""
+"""Made only in a file beside another log, so the format of the embedded file stays what it is."""
 
 
 class SqliteStore:
-    """State of stages beside the log. Fences come from a counter of the stage's own row."""
+    """State of stages. Fences come from a counter of the stage's own row. ``file``: where it lies, when
+    that is not the file of the log.
+    """
 
-    def __init__(self, log: SqliteLog) -> None:
+    def __init__(self, log: Log, file: SqliteFile | None = None) -> None:
         self.log = log
-        self.file = log.file
+        self._own = log if isinstance(log, SqliteLog) and file in (None, log.file) else None
+        found = file or (self._own.file if self._own else None)
+        if found is None:
+            raise ValueError("a store beside another log needs a file of its own")
+        self.file = found
+        if self._own is None:
+            with self.file.write() as connection:
+                connection.execute(OUTBOX)
 
     def assign(self, stage: str, partition: int, topic_ids: Mapping[str, str]) -> Assignment:
         """Mint a fence and read everything a worker needs to restore."""
@@ -42,8 +64,9 @@ class SqliteStore:
                         f"again: {topic_ids[topic]}, not {topic_id}); restore the file, or start over by --accept-loss"
                     )
             snapshot = _all(connection, "data", "snapshot", key)
-            journal = _all(connection, "topic, input, first, end", "journal", key, "ORDER BY n")
+            journal = _all(connection, "topic, input, first, end", "journal", key, _BY_N)
             marks = _all(connection, "source, n", "high_water", key)
+            waiting = [] if self._own else _all(connection, "data", "outbox", key, _BY_N)
         return Assignment(
             stage=stage,
             partition=partition,
@@ -54,19 +77,29 @@ class SqliteStore:
             journal=tuple(Consumed(*row) for row in journal),
             high_water=dict(marks),
             outbox=outbox,
+            unpublished=tuple(_output.decode(row[0]) for row in waiting),
         )
 
-    def commit(self, commit: StateCommit) -> None:
+    def commit(self, commit: StateCommit) -> tuple[Output, ...]:
         """Write it all in one transaction, or nothing."""
+        held = commit.assignment
+        topic_ids = {} if self._own else {topic: self.log.topic_id(topic) for topic in held.topic_ids}
         with self.file.write() as connection:
-            self._check(connection, commit)
-            self._append(connection, commit.outputs)
+            if self._own:
+                topic_ids = {topic: self._own.topic_id(topic) for topic in held.topic_ids}
+            outbox = self._check(connection, commit, topic_ids)
+            if self._own:
+                self._append(self._own, connection, commit.outputs)
+            else:
+                self._keep(connection, commit, outbox)
             self._state(connection, commit)
+        return () if self._own else commit.outputs
 
-    def _check(self, connection: sqlite3.Connection, commit: StateCommit) -> None:
+    def _check(self, connection: sqlite3.Connection, commit: StateCommit, topic_ids: Mapping[str, str]) -> int:
+        """Refuse what must not be written; the last outbox number so far."""
         held = commit.assignment
         key = (held.stage, held.partition)
-        fence = _one(connection, "fence", "stage", key)[0]
+        fence, outbox = _one(connection, "fence, outbox", "stage", key)
         if fence != held.fence:
             raise Conflict(f"stage {held.stage}:{held.partition} was taken by another worker (fence {fence})")
         found = dict(_all(connection, "slot, next", "position", key))
@@ -76,19 +109,30 @@ class SqliteStore:
                     f"stage {held.stage}:{held.partition} stands at {found.get(place, 0)} of {place}, not {offset}"
                 )
         for topic, topic_id in held.topic_ids.items():
-            if self.log.topic_id(topic) != topic_id:
+            if topic_ids[topic] != topic_id:
                 raise PositionLost(f"{self.file.path}: topic {topic!r} was made again under stage {held.stage!r}")
+        return outbox
 
-    def _append(self, connection: sqlite3.Connection, outputs: Iterable[Output]) -> None:
+    def _keep(self, connection: sqlite3.Connection, commit: StateCommit, outbox: int) -> None:
+        """Put outputs into the outbox and drop those that the log has."""
+        held = commit.assignment
+        key = (held.stage, held.partition)
+        connection.execute(f"DELETE FROM outbox WHERE {_OF_STAGE} AND n <= ?", (*key, commit.published))  # noqa: S608
+        connection.executemany(
+            "INSERT INTO outbox VALUES(?, ?, ?, ?)",
+            [(*key, n, _encode(out)) for n, out in enumerate(commit.outputs, outbox + 1)],
+        )
+
+    def _append(self, log: SqliteLog, connection: sqlite3.Connection, outputs: Iterable[Output]) -> None:
         counts: dict[str, int] = {}
         places: dict[tuple[str, int], list[Message]] = defaultdict(list)
         for out in outputs:
             if out.topic not in counts:
-                counts[out.topic] = self.log.partitions(out.topic)
+                counts[out.topic] = log.partitions(out.topic)
             place = out.topic, partition_of(out.key, counts[out.topic])
             places[place].append(Message(out.key, out.value, out.headers))
         if places:
-            now_ms = chunks.log_ms(connection, self.log.clock.now_ms())
+            now_ms = chunks.log_ms(connection, log.clock.now_ms())
             for (topic, partition), messages in places.items():
                 chunks.write(connection, topic, partition, messages, now_ms)
 
@@ -114,17 +158,10 @@ class SqliteStore:
             connection.execute(f"DELETE FROM journal WHERE {_OF_STAGE}", key)  # noqa: S608 — a constant
             connection.execute("INSERT OR REPLACE INTO snapshot VALUES(?, ?, ?)", (*key, commit.snapshot))
 
-    def _journal(self, connection: sqlite3.Connection, key: tuple[str, int], consumed: Iterable[Consumed]) -> None:
-        last = _all(connection, "n, topic, input, first, end", "journal", key, "ORDER BY n DESC LIMIT 1")
-        n, topic, partition, first, end = last[0] if last else (0, "", 0, 0, 0)
-        for run in consumed:
-            if (run.topic, run.partition, run.first) == (topic, partition, end):
-                end = run.end
-            else:
-                n, topic, partition, first, end = n + 1, run.topic, run.partition, run.first, run.end
-            connection.execute(
-                "INSERT OR REPLACE INTO journal VALUES(?, ?, ?, ?, ?, ?, ?)", (*key, n, topic, partition, first, end)
-            )
+    def _journal(self, connection: sqlite3.Connection, key: tuple[str, int], consumed: Sequence[Consumed]) -> None:
+        last = _all(connection, "topic, input, first, end, n", "journal", key, "ORDER BY n DESC LIMIT 1")
+        start = last[0][4] if last else 1
+        _write_journal(connection, key, joined([Consumed(*row[:4]) for row in last], consumed), start)
 
     def positions(self) -> tuple[StagePosition, ...]:
         """Every position, sorted."""
@@ -152,9 +189,30 @@ class SqliteStore:
         return tuple(Gap(**dict(zip(Gap.__struct_fields__, row, strict=True))) for row in rows)
 
     def accept_loss(self, stage: str, stage_partition: int, topic: str, partition: int) -> tuple[Gap, ...]:
-        """See `millstream.adapters.sqlite_loss`."""
+        """See `millstream.loss`."""
+        key, place = (stage, stage_partition), (topic, partition)
         with self.file.write() as connection:
-            return accept_loss(self.log, connection, (stage, stage_partition), (topic, partition))
+            held = _all(connection, "topic_id, next", "position", key, "AND slot = ?", slot(*place))
+            journal = [Consumed(*row) for row in _all(connection, "topic, input, first, end", "journal", key, _BY_N)]
+            mended = mend(self.log, key, place, held[0] if held else None, journal)  # type: ignore[arg-type]
+            connection.execute(f"DELETE FROM journal WHERE {_OF_STAGE}", key)  # noqa: S608 — a constant
+            _write_journal(connection, key, mended.journal, 1)
+            connection.execute(
+                "INSERT OR REPLACE INTO position VALUES(?, ?, ?, ?, ?)",
+                (*key, slot(*place), mended.topic_id, mended.offset),
+            )
+            connection.executemany(
+                "INSERT INTO gap VALUES(NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [tuple(getattr(gap, name) for name in Gap.__struct_fields__) for gap in mended.gaps],
+            )
+        return mended.gaps
+
+
+def _write_journal(connection: sqlite3.Connection, key: tuple[str, int], runs: Iterable[Consumed], start: int) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO journal VALUES(?, ?, ?, ?, ?, ?, ?)",
+        [(*key, n, run.topic, run.partition, run.first, run.end) for n, run in enumerate(runs, start)],
+    )
 
 
 def _one(connection: sqlite3.Connection, columns: str, table: str, key: tuple[str, int]) -> tuple[int, ...]:
@@ -163,9 +221,9 @@ def _one(connection: sqlite3.Connection, columns: str, table: str, key: tuple[st
 
 
 def _all(
-    connection: sqlite3.Connection, columns: str, table: str, key: tuple[str, int], rest: str = ""
+    connection: sqlite3.Connection, columns: str, table: str, key: tuple[str, int], rest: str = "", *values: Any
 ) -> list[tuple[Any, ...]]:
     return connection.execute(
         f"SELECT {columns} FROM {table} WHERE {_OF_STAGE} {rest}",  # noqa: S608 — constants
-        key,
+        (*key, *values),
     ).fetchall()

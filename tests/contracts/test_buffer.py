@@ -242,6 +242,17 @@ def test_an_offset_counts_once(buffer):
     assert buffer.applied() == 1
 
 
+def test_a_repetition_is_left_out(buffer):
+    """A decision that was appended twice counts once, by its outbox number; what its stage says after counts."""
+    told = {"stage": "buffer", "source": "0"}
+    buffer.apply(0, [admitted("a")], {"a": payload("a")}, {**told, "n": "1"})
+    buffer.apply(1, [evicted("a")], {}, {**told, "n": "2"})
+    buffer.apply(2, [admitted("a")], {"a": payload("a")}, {**told, "n": "1"})
+    assert (buffer.stats().rollouts, buffer.applied()) == (0, 3)
+    buffer.apply(3, [admitted("b")], {"b": payload("b")}, {**told, "n": "3"})
+    assert (buffer.stats().rollouts, buffer.applied()) == (1, 4)
+
+
 def test_offsets_may_skip(buffer):
     """Records of other namespaces lie between."""
     buffer.apply(5, [admitted("a")], {"a": payload("a")})

@@ -94,7 +94,9 @@ class Mill:
         connection.close()
 
     def rewrite(self, topic, change):
-        """Write a topic anew: ``change(value)`` is the new value, None drops the record, a list more."""
+        """Write a topic anew: ``change(value)`` is the new value, None drops the record, a list more, none
+        of them with an outbox number (those would be repetitions, which every reader leaves out).
+        """
         records, offset = [], 0
         while offset < self.log.bounds(topic)[1]:
             records += self.log.read(topic, 0, offset)
@@ -103,9 +105,11 @@ class Mill:
         self.sql("UPDATE head SET next = 0 WHERE topic = ?", topic)
         for record in records:
             made = change(record.value)
-            for value in made if isinstance(made, list) else [made]:
+            several = isinstance(made, list)
+            headers = {k: v for k, v in record.headers.items() if not several or k != "n"}
+            for value in made if several else [made]:
                 if value is not None:
-                    self.log.append(topic, [Message(record.key, value, record.headers)])
+                    self.log.append(topic, [Message(record.key, value, headers)])
         for position in self.store.positions():
             if position.topic == topic:
                 self.sql(
