@@ -248,7 +248,8 @@ class Buffer(Protocol):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Apply the decisions of one record of ``buffer-events``; applying an offset again, or a
-        repetition (by the record's ``headers``), does nothing. Raises `Unavailable` (full, dead): nothing of the record was applied.
+        repetition (by the record's ``headers``), does nothing. Raises `Unavailable` (full, dead):
+        nothing of the record was applied.
         """
         ...
 

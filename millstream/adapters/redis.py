@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from millstream.adapters.redis_connection import Connection, check_namespace
 from millstream.adapters.redis_operations import StoredLease, operations
 from millstream.adapters.redis_scripts import APPLY, DUMP, PARTS, STATS
 from millstream.delivery import number_of, source_of
-from millstream.errors import MissingExtra, SettingsError, Unavailable
+from millstream.errors import SettingsError, Unavailable
 from millstream.ports import BufferStats, Lease
 from millstream.rollout import BufferDecision, Rollout, RolloutId
 
@@ -28,9 +28,7 @@ FORMAT: Final = 1
 """The format number of a namespace; a newer one is refused."""
 COMPRESSION: Final = 1
 READ_AT_ONCE: Final = 256
-CONNECT_S, ANSWER_S = 5.0, 30.0
 
-T = TypeVar("T")
 _rollout = msgspec.json.Decoder(Rollout)
 _lease = msgspec.json.Decoder(StoredLease)
 
@@ -43,20 +41,6 @@ def _pairs(flat: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _library() -> Any:
-    try:
-        import redis
-    except ModuleNotFoundError:
-        raise MissingExtra("embedded", "the replay buffer") from None
-    return redis
-
-
-def without_secrets(url: str) -> str:
-    """A URL as it may be shown: user and password left out."""
-    parts = urlsplit(url)
-    return unquote(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl())
-
-
 class RedisBuffer:
     """``server``: a ``redis://``, ``rediss://`` or ``unix://`` URL, or a function that makes sure a server
     runs and tells its URL (asked again, once an operation, when the connection is lost).
@@ -64,15 +48,11 @@ class RedisBuffer:
 
     def __init__(self, server: str | Callable[[], str], namespace: str) -> None:
         """Nothing is connected yet. Raises `SettingsError` for a namespace that can't be part of a key."""
-        if not namespace or not namespace.isprintable() or set(namespace) & set("{} "):
-            raise SettingsError(f"[buffer] namespace = {namespace!r}: use letters, digits, '-', '_' and '.'")
+        check_namespace(namespace, "[buffer] namespace")
         self.namespace = namespace
-        self._redis = _library()
-        self._server = server
+        self._connection = Connection(server, "buffer", "lower [buffer] max_bytes", self._inspect)
         self._keys = [f"millstream:{{{namespace}}}:{part}" for part in PARTS]
         self._key = dict(zip(PARTS, self._keys, strict=True))
-        self._client: Redis | None = None
-        self._place = ""
         self._seen = 0
 
     def apply(
@@ -100,13 +80,13 @@ class RedisBuffer:
 
     def applied(self) -> int:
         """The next offset of ``buffer-events`` to apply."""
-        told = self._call(lambda client: client.hget(self._key["meta"], "applied"))
+        told = self._connection.call(lambda client: client.hget(self._key["meta"], "applied"))
         self._seen = int(told or 0)
         return self._seen
 
     def lease(self, training_id: str) -> Lease | None:
         """The standing lease of a training, or None."""
-        told = self._call(lambda client: client.hget(self._key["leases"], training_id))
+        told = self._connection.call(lambda client: client.hget(self._key["leases"], training_id))
         if told is None:
             return None
         lease = _lease.decode(told)
@@ -117,7 +97,7 @@ class RedisBuffer:
         found: list[Rollout] = []
         for start in range(0, len(ids), READ_AT_ONCE):
             part = list(ids[start : start + READ_AT_ONCE])
-            packed = self._call(_fields(self._key["payloads"], part))
+            packed = self._connection.call(_fields(self._key["payloads"], part))
             if gone := [key for key, value in zip(part, packed, strict=True) if value is None]:
                 raise Unavailable(
                     f"{self._place}: {len(gone)} of {len(ids)} rollouts are not in the buffer {self.namespace!r} "
@@ -150,77 +130,25 @@ class RedisBuffer:
 
     def clear(self) -> None:
         """Drop the projection of this namespace."""
-        self._call(lambda client: client.unlink(*self._keys))
+        self._connection.call(lambda client: client.unlink(*self._keys))
         self._seen = 0
 
     def close(self) -> None:
         """Close the connection."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        self._connection.close()
+
+    @property
+    def _place(self) -> str:
+        return self._connection.place
 
     def _script(self, script: str, *arguments: Any) -> Any:
-        return self._call(lambda client: client.eval(script, len(self._keys), *self._keys, *arguments))
-
-    def _call(self, ask: Callable[[Any], T]) -> T:
-        """Ask the server; once more after a lost connection when we can have it started again."""
-        errors = self._redis.exceptions
-        try:
-            return ask(self._connected())
-        except (errors.ConnectionError, errors.TimeoutError) as error:
-            self.close()
-            if isinstance(self._server, str) or isinstance(error, errors.AuthenticationError):
-                raise self._said(error) from None
-        except errors.RedisError as error:
-            raise self._said(error) from None
-        try:
-            return ask(self._connected())
-        except errors.RedisError as error:
-            self.close()
-            raise self._said(error) from None
-
-    def _connected(self) -> Redis:
-        if self._client is None:
-            url = self._server if isinstance(self._server, str) else self._server()
-            self._place = without_secrets(url)
-            try:
-                client: Redis = self._redis.Redis.from_url(
-                    url, socket_connect_timeout=CONNECT_S, socket_timeout=ANSWER_S
-                )
-            except ValueError as error:
-                raise SettingsError(f"[storage] buffer = {self._place!r}: {error}") from None
-            try:
-                self._inspect(client)
-            except BaseException:
-                client.close()
-                raise
-            self._client = client
-        return self._client
+        return self._connection.script(script, self._keys, *arguments)
 
     def _inspect(self, client: Redis) -> None:
-        """Refuse a server that would drop rollouts, and a namespace that a newer version wrote."""
-        memory: Any = client.info("memory")
-        policy = str(memory.get("maxmemory_policy", "noeviction"))
-        if policy.startswith("allkeys"):
-            raise SettingsError(
-                f"{self._place}: maxmemory_policy is {policy}, so the server would silently delete rollouts; "
-                "run `CONFIG SET maxmemory-policy noeviction` (and put it into its configuration)"
-            )
+        """Refuse a namespace that a newer version wrote."""
         told: Any = client.hget(self._key["meta"], "format")
         if int(told or FORMAT) > FORMAT:
             raise SettingsError(
-                f"{self._place}: buffer {self.namespace!r} has format {int(told)}, this version reads {FORMAT}: "
-                "use the newer millstream that wrote it, or another [buffer] namespace"
+                f"{self._place}: buffer {self.namespace!r} has format {int(told)}, this version reads "
+                f"{FORMAT}: use the newer millstream that wrote it, or another [buffer] namespace"
             )
-
-    def _said(self, error: Exception) -> Exception:
-        """A redis error in our words."""
-        text = str(error)
-        if isinstance(error, self._redis.exceptions.AuthenticationError):
-            return SettingsError(f"{self._place}: {text}; put the password into [storage] buffer")
-        if "maxmemory" in text:
-            return Unavailable(
-                f"{self._place}: the server is out of memory and took nothing; raise its maxmemory, or lower "
-                "[buffer] max_bytes (the writer waits)"
-            )
-        return Unavailable(f"{self._place}: {type(error).__name__}: {text}")
