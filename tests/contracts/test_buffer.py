@@ -19,7 +19,8 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.adapters.redis import FORMAT, RedisBuffer, without_secrets
+from millstream.adapters.redis import FORMAT, RedisBuffer
+from millstream.adapters.redis_connection import without_secrets
 from millstream.adapters.valkey import Valkey, server_binary
 from millstream.errors import SettingsError, Unavailable
 from millstream.rollout import (
