@@ -194,7 +194,7 @@ class SqliteStore:
         with self.file.write() as connection:
             held = _all(connection, "topic_id, next", "position", key, "AND slot = ?", slot(*place))
             journal = [Consumed(*row) for row in _all(connection, "topic, input, first, end", "journal", key, _BY_N)]
-            mended = mend(self.log, key, place, held[0] if held else None, journal)  # type: ignore[arg-type]
+            mended = mend(self.log, key, place, held[0] if held else None, journal)
             connection.execute(f"DELETE FROM journal WHERE {_OF_STAGE}", key)  # noqa: S608 — a constant
             _write_journal(connection, key, mended.journal, 1)
             connection.execute(

@@ -71,6 +71,14 @@ class SqliteBackend:
             embedded.close()
 
 
+@pytest.fixture
+def sqlite_backend(tmp_path: Path) -> Iterator[SqliteBackend]:
+    """The embedded file by itself, for what stands beside it."""
+    made = SqliteBackend(tmp_path)
+    yield made
+    made.close()
+
+
 FACTORIES: dict[str, Callable[[Path], Backend]] = {"sqlite": SqliteBackend}
 
 
