@@ -59,7 +59,7 @@ class Kept(Struct, frozen=True, array_like=True):
 class StageRunner:
     """Runs ``processor`` on ``partition``; ``every_partition``: it reads all partitions of its inputs
     (the one writer of a topic). ``stop`` ends the waiting for something that is unavailable. ``watch``
-    is told what was committed and what is waited for. ``read`` brings the records (default: the log).
+    is told what was committed and what is waited for.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class StageRunner:
         limits: Limits | None = None,
         stop: threading.Event | None = None,
         watch: Watch | None = None,
-        read: Read | None = None,
     ) -> None:
         self.processor = processor
         self.log = log
         self.store = store
         self.partition = partition
         self.limits = limits or Limits()
-        self.read = read or log.read
+        self.read: Read = log.read
+        """Brings the records; another one where they are delivered."""
         self.stop = stop or threading.Event()
         self.watch = watch
         self.skipped = 0
