@@ -146,9 +146,7 @@ class RedisStore:
         }
         places = [self._key(stage, str(stage_partition), part) for part in ("meta", "positions", "journal")]
         if not self._connection.script(MEND, [*places, self._key("gaps")], str(fence), _json(change)):
-            raise Conflict(
-                f"stage {stage}:{stage_partition} was taken by a worker: stop it and try again"
-            )
+            raise Conflict(f"stage {stage}:{stage_partition} was taken by a worker: stop it and try again")
         return mended.gaps
 
     def close(self) -> None:
