@@ -50,7 +50,7 @@ class FullOnce:
         if self.left:
             self.left -= 1
             raise Unavailable("disk full")
-        self.store.commit(commit)
+        return self.store.commit(commit)
 
 
 @pytest.fixture
