@@ -9,7 +9,6 @@ turned at least once and waits for nothing outside.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 import time
@@ -17,19 +16,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millstream import metrics
+from millstream.bootstrap.parts import require
 from millstream.console.gauges import Gauges
-from millstream.errors import SettingsError, Unavailable
+from millstream.errors import Unavailable
 from millstream.ports import BufferStats, Consumed, Log, Output
-from millstream.settings import Loaded
+from millstream.serving import Response, Route
 from millstream.streams.metering import Metering, Watch
 from millstream.streams.runner import StageRunner
 
 if TYPE_CHECKING:
+    from millstream.adapters.prometheus import PrometheusMeter
     from millstream.bootstrap.runtime import Runtime
     from millstream.metrics import Meter
 
 logger = logging.getLogger(__name__)
-TOKEN = "MILLSTREAM_TOKEN"  # noqa: S105 — the variable's name
 
 
 class Health:
@@ -126,36 +126,35 @@ class Monitor:
 
 def start(runtime: Runtime) -> Monitor | None:
     """The monitor of a runtime, its server running until the runtime closes; None when metrics are off.
-    Raises `SettingsError`.
+    Raises `SettingsError`, and `Unavailable` for a port that is taken.
     """
     settings = runtime.loaded.settings.metrics
     if not settings.enabled:
         return None
-    from millstream.adapters.prometheus import MetricsServer, PrometheusMeter
+    require("[metrics] enabled", "serve")
+    from millstream.adapters.prometheus import PrometheusMeter
+    from millstream.bootstrap.serving import door_of, server
 
     meter, health = PrometheusMeter(), Health(settings.stalled_s)
-    server = MetricsServer(
-        meter,
-        host=settings.host,
-        port=settings.port,
-        token=token_of(runtime.loaded),
-        alive=health.alive,
-        ready=health.ready,
-    )
-    runtime.on_close(server.close)
-    sys.stderr.write(f"metrics at {server.url}/metrics\n")
+    token_file = runtime.loaded.path(settings.token_file) if settings.token_file else None
+    running = server(routes(meter, health), door_of(runtime.loaded, settings.host, settings.port, token_file))
+    running.__enter__()
+    runtime.on_close(lambda: running.__exit__(None, None, None))
+    sys.stderr.write(f"metrics at {running.url}/metrics\n")
     return Monitor(meter, health, runtime.log, settings.sample_s)
 
 
-def token_of(loaded: Loaded) -> str:
-    """The token that readers must send: of `[metrics] token_file`, else of MILLSTREAM_TOKEN, else none."""
-    named = loaded.settings.metrics.token_file
-    if not named:
-        return os.environ.get(TOKEN, "")
-    try:
-        found = loaded.path(named).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"[metrics] token_file = {named!r} can't be read: {error}") from None
-    if not found:
-        raise SettingsError(f"[metrics] token_file = {named!r} is empty: write a token into it")
-    return found
+def routes(meter: PrometheusMeter, health: Health) -> list[Route]:
+    """``/metrics`` and the two probes: 200 when nothing is wrong, else 503 with a line for each thing."""
+    from millstream.adapters.prometheus import MEDIA_TYPE
+
+    return [
+        Route("GET", "/metrics", lambda _: Response(body=meter.page(), media_type=MEDIA_TYPE)),
+        Route("GET", "/healthz", lambda _: _probed(health.alive())),
+        Route("GET", "/readyz", lambda _: _probed(health.ready())),
+    ]
+
+
+def _probed(wrong: Sequence[str]) -> Response:
+    body = "".join(f"{line}\n" for line in wrong or ["ok"])
+    return Response(body=body.encode(), status=503 if wrong else 200, media_type="text/plain; charset=utf-8")

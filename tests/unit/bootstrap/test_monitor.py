@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
+import http.client
 
 import pytest
 
+from millstream import metrics
 from millstream.adapters.clock import ManualClock
+from millstream.adapters.http_server import Server
 from millstream.adapters.prometheus import PrometheusMeter
 from millstream.adapters.sqlite import open_sqlite
-from millstream.bootstrap.monitor import Health, Monitor, token_of
-from millstream.errors import SettingsError
-from millstream.settings import load
+from millstream.bootstrap.monitor import Health, Monitor, routes
+from millstream.serving import Door
 
 
 class Seconds:
@@ -32,6 +34,11 @@ def seconds():
 @pytest.fixture
 def health(seconds):
     return Health(60.0, seconds)
+
+
+@pytest.fixture
+def meter():
+    return PrometheusMeter()
 
 
 def test_ready_only_after_the_first_turn(health):
@@ -62,10 +69,9 @@ def test_waiting_is_alive_and_not_ready(health, seconds):
     assert health.ready() == []
 
 
-def test_waits_are_shown_and_counted_once_each(health, seconds, tmp_path):
+def test_waits_are_shown_and_counted_once_each(meter, health, seconds, tmp_path):
     """A worker that says at every turn that it waits is one wait; a stage tells each try."""
     opened = open_sqlite(tmp_path / "log.db", clock=ManualClock())
-    meter = PrometheusMeter()
     monitor = Monitor(meter, health, opened.log, 5.0)
     monitor.look_at(list)
     for _ in range(3):
@@ -81,17 +87,28 @@ def test_waits_are_shown_and_counted_once_each(health, seconds, tmp_path):
     opened.close()
 
 
-def test_the_token_comes_from_its_file_first(tmp_path, monkeypatch):
-    """A named file wins over the environment; an empty or missing one is refused."""
-    monkeypatch.setenv("MILLSTREAM_TOKEN", "from the environment")
-    file = tmp_path / "millstream.toml"
-    file.write_text("", encoding="utf-8")
-    assert token_of(load(file)) == "from the environment"
-    file.write_text('[metrics]\ntoken_file = "token"\n', encoding="utf-8")
-    with pytest.raises(SettingsError, match="can't be read"):
-        token_of(load(file))
-    Path(tmp_path / "token").write_text(" \n", encoding="utf-8")
-    with pytest.raises(SettingsError, match="is empty"):
-        token_of(load(file))
-    Path(tmp_path / "token").write_text("s3cret\n", encoding="utf-8")
-    assert token_of(load(file)) == "s3cret"
+def test_pages_and_probes(meter, health, seconds):
+    """Metrics are text for Prometheus; a probe answers 200, or 503 with its reasons; all behind the token."""
+    token = "a-token-that-is-long-enough"
+    meter.add(metrics.WAITS, ("grade",))
+    with Server(routes(meter, health), Door(token=token)) as server:
+
+        def ask(path, **headers):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+            with contextlib.closing(connection):
+                connection.request("GET", path, headers=headers)
+                answer = connection.getresponse()
+                return answer.status, answer.read().decode()
+
+        shown = {"Authorization": f"Bearer {token}"}
+        status, text = ask("/metrics", **shown)
+        assert status == 200
+        assert 'millstream_waits_total{part="grade"} 1.0' in text
+        assert ask("/readyz", **shown) == (503, "starting\n")
+        health.beat()
+        assert ask("/readyz", **shown) == ask("/healthz", **shown) == (200, "ok\n")
+        health.wait("grade", "broker away")
+        assert ask("/readyz", **shown) == (503, "grade waits: broker away\n")
+        seconds.now += 61
+        assert ask("/healthz", **shown) == (503, "the loop has not turned for 61 s\n")
+        assert {ask(path)[0] for path in ("/metrics", "/healthz", "/readyz")} == {401}
