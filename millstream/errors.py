@@ -8,6 +8,8 @@
     │   └── TooLarge       over the size limit and not repairable
     ├── GraderError        becomes a Failed grade, never a number
     ├── Unavailable        something outside is down: retry with backoff           exit 3
+    │   └── Stuck          waiting does not mend it, a person must: stop           exit 3
+    │       └── PositionLost
     └── Conflict           somebody else moved the state: re-read, then try again
 
 A refused promotion is a decision (an event), not an error.
@@ -72,7 +74,11 @@ class Unavailable(MillstreamError):
     exit_code = 3
 
 
-class PositionLost(Unavailable):
+class Stuck(Unavailable):
+    """Something outside refuses and will go on refusing (credentials, say): stop, a person must mend it."""
+
+
+class PositionLost(Stuck):
     """A stage's position lies outside its topic, the topic was replaced, or records are damaged; a
     person must decide. ``resume``: the next offset that can be read, where there is one.
     """

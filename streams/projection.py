@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Struct
 
-from millstream.errors import PositionLost, Unavailable
+from millstream.errors import PositionLost, Stuck, Unavailable
 from millstream.ports import Buffer, Log, Record
 from millstream.rollout import BufferDecision, Position, RolloutAdmitted, RolloutFacts, RolloutId
 from millstream.topics import BUFFER_EVENTS, TRAJECTORIES
@@ -111,7 +111,7 @@ class Projector:
             return 0
         try:
             count = self.project()
-        except PositionLost:
+        except Stuck:
             raise
         except Unavailable as error:
             if not self.waiting:

@@ -23,7 +23,7 @@ from msgspec import Struct, field
 
 from millstream.codec import digest
 from millstream.delivery import Marks, numbered
-from millstream.errors import Conflict, PositionLost, Unavailable
+from millstream.errors import Conflict, PositionLost, Stuck, Unavailable
 from millstream.events import NO_RUN, EventId, Tick
 from millstream.partition import slot
 from millstream.ports import Assignment, Consumed, Log, Message, Output, Processor, Record, StateCommit, Store
@@ -236,7 +236,7 @@ class StageRunner:
         while True:
             try:
                 done = act()
-            except PositionLost:
+            except Stuck:
                 raise
             except Unavailable as error:
                 logger.warning("%s: %s; trying again in %.2f s", self.processor.name, error, pause)

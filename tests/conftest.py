@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from services.fixtures import kafka_node, prefix, redis_server
+from services.fixtures import kafka_node, mlflow_server, prefix, redis_server
 
-__all__ = ["kafka_node", "prefix", "redis_server"]
+__all__ = ["kafka_node", "mlflow_server", "prefix", "redis_server"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

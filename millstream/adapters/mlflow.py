@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from millstream.errors import MillstreamError, MissingExtra, SettingsError, Unavailable
+from millstream.errors import MillstreamError, MissingExtra, SettingsError, Stuck, Unavailable
+from millstream.logs import mask
 
 OPT_OUTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -146,8 +147,8 @@ class MlflowTracker:
                         lineage, source, run_id=run_id, tags=dict(tags), await_creation_for=0
                     )
                 return int(made.version)
-            except Unavailable:
-                if attempt == _RETRIES - 1:
+            except Unavailable as error:
+                if isinstance(error, Stuck) or attempt == _RETRIES - 1:
                     raise
                 time.sleep(0.05 * 2**attempt)
         raise AssertionError
@@ -259,7 +260,7 @@ class MlflowTracker:
             except MlflowException as error:
                 found = self._client.get_experiment_by_name(lineage)
                 if found is None:
-                    raise Unavailable(_told(self.uri, error)) from None
+                    raise _told(self.uri, error) from None
         return str(found.experiment_id)
 
     def _model(self, lineage: str) -> None:
@@ -286,17 +287,27 @@ def _sound(name: str) -> str:
     return name
 
 
-def _told(uri: str, error: Exception) -> str:
+def _told(uri: str, error: Exception) -> Unavailable:
+    """What MLflow raised, as the caller sees it: refused credentials don't heal by waiting, all else may."""
     lines = str(error).splitlines() or [type(error).__name__]
-    return f"MLflow at {uri}: {lines[0][:500]}; is it running, and is its disk writable?"
+    told = f"MLflow at {mask(uri)}: {lines[0][:500]}"
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403) or getattr(error, "error_code", "") in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return Stuck(
+            f"{told}; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) to "
+            "credentials that may write"
+        )
+    return Unavailable(f"{told}; is it running, and is its disk writable?")
 
 
 @contextlib.contextmanager
 def _answers(uri: str) -> Iterator[None]:
-    """What MLflow, its database or its server raise becomes `Unavailable`; our own errors stay what they are."""
+    """What MLflow, its database or its server raise becomes `Unavailable` (`Stuck` for refused credentials); our own
+    errors stay what they are.
+    """
     try:
         yield
     except MillstreamError:
         raise
     except Exception as error:
-        raise Unavailable(_told(uri, error)) from error
+        raise _told(uri, error) from error

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from millstream.errors import Conflict, PositionLost, Unavailable
+from millstream.errors import Conflict, Stuck, Unavailable
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Patient:
             return False
         try:
             happened = self.worker.step()
-        except PositionLost:
+        except Stuck:
             raise
         except (Unavailable, Conflict) as error:
             if not self.trouble:

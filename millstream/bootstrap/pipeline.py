@@ -96,7 +96,7 @@ class Pipeline:
     def _waits(self) -> dict[str, str]:
         """What those beside the stages wait for, '' for nothing."""
         buffers = {f"buffer {one.buffer.namespace}": one.waiting for one in self.projectors}
-        return buffers | {type(one.worker).__name__: str(one.trouble or "") for one in self.workers}
+        return buffers | {type(one.worker).__name__.strip("_"): str(one.trouble or "") for one in self.workers}
 
     @property
     def busy(self) -> bool:

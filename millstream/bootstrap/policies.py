@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from millstream.bootstrap.plans import Plan
-from millstream.errors import MillstreamError, SettingsError
+from millstream.errors import MillstreamError, SettingsError, Stuck, Unavailable
 from millstream.events import Interface, new_id
 from millstream.ledger import LedgerReader
 from millstream.policy import Training, TrainingRequested
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from millstream.bootstrap.runtime import Runtime
     from millstream.deploy.integrity import ManifestFacts
     from millstream.deploy.worker import GateWorker
+
+
+logger = logging.getLogger(__name__)
 
 
 def interface_of(plan: Plan) -> Interface:
@@ -35,15 +40,13 @@ def interface_of(plan: Plan) -> Interface:
 
 def workers(runtime: Runtime) -> list[Worker]:
     """The train worker, the gate worker and the keeper of aliases, for the plans that have a base."""
-    from millstream.trainer.base import ensure_base
     from millstream.trainer.worker import TrainWorker, WorkerSettings
 
     plans = [plan for plan in runtime.plans if plan.base is not None]
     if not plans:
         return []
-    for plan in plans:
-        assert plan.base is not None
-        ensure_base(runtime.log, runtime.tracker, plan.lineage, plan.base)
+    bases = _Bases(runtime, plans)
+    bases.try_now()
     train = TrainWorker(
         runtime.log,
         {plan.namespace: runtime.buffer(plan.namespace) for plan in plans},
@@ -52,11 +55,42 @@ def workers(runtime: Runtime) -> list[Worker]:
         {plan.lineage: plan.trainer for plan in plans},
         WorkerSettings(folder=runtime.loaded.data / "trainings"),
     )
-    found: list[Worker] = [train]
+    found: list[Worker] = [bases, train]
     if any(plan.gate.evaluation for plan in plans):
         found.append(gate_worker(runtime))
     found.append(_Aliases(runtime))
     return found
+
+
+class _Bases:
+    """Registers the base of each lineage, as soon as the registry answers; until then nothing is trained."""
+
+    busy = False
+
+    def __init__(self, runtime: Runtime, plans: Sequence[Plan]) -> None:
+        self.runtime = runtime
+        self.missing = list(plans)
+
+    def try_now(self) -> None:
+        """Register what can be registered. Raises what waiting does not mend."""
+        try:
+            self.step()
+        except Stuck:
+            raise
+        except Unavailable as error:
+            logger.warning("the stages go on, nothing is trained until the registry answers: %s", error)
+
+    def step(self) -> bool:
+        """Register the next base. Raises `Unavailable`."""
+        from millstream.trainer.base import ensure_base
+
+        done = bool(self.missing)
+        while self.missing:
+            plan = self.missing[0]
+            assert plan.base is not None
+            ensure_base(self.runtime.log, self.runtime.tracker, plan.lineage, plan.base)
+            self.missing.pop(0)
+        return done
 
 
 class _Aliases:

@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from services.mlflow_server import TroubledServer
+from services.processes import free_port
 
 from millstream.adapters.mlflow import MlflowTracker
-from millstream.errors import SettingsError, Unavailable
+from millstream.errors import SettingsError, Stuck, Unavailable
 from millstream.ports import Tracker
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real MLflow server on loopback."""
-    folder, port = tmp_path_factory.mktemp("mlflow-server"), free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "art")]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 90
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1).close()
-                break
-            except OSError:
-                assert time.monotonic() < deadline
-                assert process.poll() is None
-                time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tracker(request: pytest.FixtureRequest, folder: Path) -> MlflowTracker:
     """One tracker an adapter; each test has a lineage of its own."""
     if request.param == "http":
-        return MlflowTracker(request.getfixturevalue("server"), folder / "cache")
+        return MlflowTracker(request.getfixturevalue("mlflow_server").url, folder / "cache")
     return MlflowTracker(f"sqlite:///{folder}/mlflow.db", folder)
 
 
@@ -197,6 +163,27 @@ def test_a_server_that_is_away_is_unavailable(tmp_path: Path, monkeypatch: pytes
     away = MlflowTracker(f"http://127.0.0.1:{free_port()}", tmp_path)
     with pytest.raises(Unavailable, match=r"MLflow at http://127\.0\.0\.1:\d+: .*is it running"):
         away.pointed("policy", "champion")
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "kind"),
+    [(500, "500", Unavailable), (502, "502", Unavailable), (0, "timed out", Unavailable), (401, "401", Stuck),
+     (403, "403", Stuck)],
+)  # fmt: skip
+def test_a_server_in_trouble_is_told_in_one_line(tmp_path: Path, monkeypatch, status, told, kind) -> None:
+    """Faults and time-outs may heal; refused credentials do not, and the mend names where they are set."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with TroubledServer(status) as server:
+        with pytest.raises(Unavailable) as caught:
+            MlflowTracker(server.url, tmp_path).pointed("policy", "champion")
+        assert server.asked
+    assert type(caught.value) is kind
+    text = str(caught.value)
+    assert server.url in text
+    assert told in text
+    assert "\n" not in text
+    assert ("MLFLOW_TRACKING_USERNAME" in text) is (kind is Stuck)
 
 
 @pytest.mark.parametrize("uri", ["mlruns", "postgresql://h/db", ""])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from services.kafka_node import KafkaNode, missing_for_kafka
+from services.mlflow_server import MlflowServer
 from services.redis_server import RedisServer, missing_for_redis
 
 
@@ -35,6 +36,15 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     need(missing_for_redis())
     server = RedisServer(Path(tmp_path_factory.mktemp("redis")))
     server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    """An MLflow server that runs for the whole session; a lineage of its own keeps a test apart."""
+    server = MlflowServer(Path(tmp_path_factory.mktemp("mlflow-server")))
+    server.start(90)
     yield server
     server.stop()
 
