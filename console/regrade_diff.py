@@ -1,0 +1,166 @@
+"""``regrade --diff``: what a regrade would change, before anything moves.
+
+The grader runs, but nothing is appended: its new grades are folded beside the old ones, and what differs
+is followed to rewards, rollouts in the buffer, and the versions that were trained on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from millstream.console.catalog import grade_events
+from millstream.console.impact import Impact, impact
+from millstream.grade import Failed, Grade, GradeGiven, Scored
+from millstream.graders.reward import Formula
+from millstream.ports import Log
+from millstream.recalls import Recalls
+from millstream.settings import RewardSettings
+from millstream.streams.rewards import RewardBook, RunReward
+
+
+class RewardChange(Struct, frozen=True, kw_only=True):
+    """One run whose reward would be another. ``flips``: success becomes failure, a reward comes or goes."""
+
+    trajectory_id: str
+    lineage: str
+    policy_version: int | None
+    old: float | None
+    new: float | None
+    why: str
+    flips: bool
+
+
+class LineageDiff(Struct, frozen=True, kw_only=True):
+    """What a regrade would do to the rewards of one formula. ``graded``: runs that have or had a reward
+    before or after; ``named``: whether the formula names the grader at all (else nothing changes).
+    """
+
+    lineage: str
+    namespace: str
+    formula: str
+    named: bool
+    graded: int
+    changed: int
+    flips: int
+    came: int
+    went: int
+    mean_before: float | None
+    mean_after: float | None
+    changes: tuple[RewardChange, ...]
+
+
+class RegradeDiff(Struct, frozen=True, kw_only=True):
+    """The whole answer. ``replaces``: how many runs by the epoch of their standing grade; ``grades``: what
+    becomes of each run's grade; ``impact``: what rests on runs whose reward would change.
+    """
+
+    grader: str
+    epoch: str
+    replaces: dict[str, int]
+    runs: int
+    grades: dict[str, int]
+    lineages: tuple[LineageDiff, ...]
+    impact: Impact
+
+
+class Plain(Struct, frozen=True):
+    """What a diff needs to know of a lineage: its name, the buffer's namespace and its reward."""
+
+    lineage: str
+    namespace: str
+    reward: RewardSettings
+
+
+def diff(
+    log: Log, grader: str, epoch: str, new: Iterable[Sequence[GradeGiven]], lineages: Sequence[Plain], recalls: Recalls
+) -> RegradeDiff:
+    """What the grades ``new`` (those of one run together) would change."""
+    given = {attempts[0].trajectory_id: list(attempts) for attempts in new if attempts}
+    books = [RewardBook(Formula.of(plain.reward), recalls, also=grader) for plain in lineages]
+    replaces: Counter[str] = Counter()
+    for event in grade_events(log):
+        for book in books:
+            book.take([event])
+    before = [{name: book.reward(name) for name in given if name in book.runs} for book in books]
+    old = {name: books[0].grade(name, grader) for name in given}
+    for name in given:
+        kept = books[0].runs[name].grades.get(str(books[0].runs[name].revision), {}).get(grader, ())
+        replaces[kept[-1].epoch if kept else "none"] += 1
+    for book in books:
+        book.take([one for attempts in given.values() for one in attempts])
+    told = Counter(_told(old[name], books[0].grade(name, grader)) for name in given)
+    parts = [
+        _part(plain, grader, book, _mine(was, plain, len(lineages)))
+        for plain, book, was in zip(lineages, books, before, strict=True)
+    ]
+    changed = {change.trajectory_id for part in parts for change in part.changes}
+    return RegradeDiff(
+        grader=grader,
+        epoch=epoch,
+        replaces=dict(replaces),
+        runs=len(given),
+        grades=dict(told.most_common()),
+        lineages=tuple(parts),
+        impact=impact(log, lambda admitted: admitted.trajectory_id in changed),
+    )
+
+
+def _told(old: Grade | None, new: Grade | None) -> str:
+    if isinstance(old, Scored) and isinstance(new, Scored):
+        return "the same score" if old.score == new.score else ("raised" if new.score > old.score else "lowered")
+    before, after = _kind(old), _kind(new)
+    return f"{before} as before" if before == after else f"{before} → {after}"
+
+
+def _kind(grade: Grade | None) -> str:
+    if grade is None:
+        return "no grade"
+    return f"failed ({grade.kind})" if isinstance(grade, Failed) else type(grade).__name__.lower()
+
+
+def _mine(before: dict[str, RunReward], plain: Plain, lineages: int) -> list[RunReward]:
+    """The runs of a lineage; the only one takes any."""
+    return [was for was in before.values() if lineages == 1 or was.facts.lineage in ("", plain.lineage)]
+
+
+def _part(plain: Plain, grader: str, book: RewardBook, before: Sequence[RunReward]) -> LineageDiff:
+    pairs = [(was, book.reward(was.trajectory_id)) for was in before]
+    middle = (plain.reward.low + plain.reward.high) / 2
+    changes = [_change(was, now, middle) for was, now in pairs if was.reward != now.reward]
+    return LineageDiff(
+        lineage=plain.lineage,
+        namespace=plain.namespace,
+        formula=plain.reward.formula,
+        named=grader in book.named.names,
+        graded=sum(was.reward is not None or now.reward is not None for was, now in pairs),
+        changed=len(changes),
+        flips=sum(change.flips for change in changes),
+        came=sum(change.old is None for change in changes),
+        went=sum(change.new is None for change in changes),
+        mean_before=_mean([was.reward for was, _ in pairs]),
+        mean_after=_mean([now.reward for _, now in pairs]),
+        changes=tuple(changes),
+    )
+
+
+def _change(was: RunReward, now: RunReward, middle: float) -> RewardChange:
+    known = was.reward is not None and now.reward is not None
+    flips = not known or ((was.reward or 0.0) > middle) != ((now.reward or 0.0) > middle)
+    return RewardChange(
+        trajectory_id=was.trajectory_id,
+        lineage=was.facts.lineage,
+        policy_version=was.facts.policy_version,
+        old=was.reward,
+        new=now.reward,
+        why=now.why,
+        flips=flips,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
