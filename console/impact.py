@@ -133,3 +133,21 @@ def _champions(policies: PolicyLedger, touched: set[tuple[str, int]]) -> dict[st
         clean = [number for number in served if not lineage.versions[number].quarantined]
         found[name] = (lineage.champion, clean[-1] if clean else None)
     return found
+
+
+def impact_lines(found: Impact) -> list[str]:
+    """What rests on the evidence, in words."""
+    lines = [
+        f"buffer {namespace!r}: {count} rollouts leave and are decided anew"
+        for namespace, count in found.in_buffer.items()
+    ]
+    for version in found.versions:
+        share = f"{version.touched} of its {version.rollouts} rollouts" if version.touched else ""
+        came = f"goes back to version {version.descends_from}" if version.descends_from is not None else ""
+        told = " and ".join(part for part in (share and f"trained on {share}", came) if part)
+        lines.append(f"version {version.version} of {version.lineage} ({version.stage}): {told}")
+    lines += [
+        f"training {one.training_id} of {one.lineage} ({one.state}): {one.touched} of its {one.rollouts} rollouts"
+        for one in found.trainings
+    ]
+    return lines or ["nothing in the buffer and no version rests on it"]

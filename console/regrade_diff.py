@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from millstream.console.catalog import grade_events
-from millstream.console.impact import Impact, impact
+from millstream.console.impact import Impact, impact, impact_lines
 from millstream.grade import Failed, Grade, GradeGiven, Scored
 from millstream.graders.reward import Formula
 from millstream.ports import Log
@@ -94,7 +94,7 @@ def diff(
         book.take([one for attempts in given.values() for one in attempts])
     told = Counter(_told(old[name], books[0].grade(name, grader)) for name in given)
     parts = [
-        _part(plain, grader, book, _mine(was, plain, len(lineages)))
+        _part(plain, grader, book, _mine(was.values(), plain, len(lineages)))
         for plain, book, was in zip(lineages, books, before, strict=True)
     ]
     changed = {change.trajectory_id for part in parts for change in part.changes}
@@ -122,9 +122,9 @@ def _kind(grade: Grade | None) -> str:
     return f"failed ({grade.kind})" if isinstance(grade, Failed) else type(grade).__name__.lower()
 
 
-def _mine(before: dict[str, RunReward], plain: Plain, lineages: int) -> list[RunReward]:
+def _mine(before: Iterable[RunReward], plain: Plain, lineages: int) -> list[RunReward]:
     """The runs of a lineage; the only one takes any."""
-    return [was for was in before.values() if lineages == 1 or was.facts.lineage in ("", plain.lineage)]
+    return [was for was in before if lineages == 1 or was.facts.lineage in ("", plain.lineage)]
 
 
 def _part(plain: Plain, grader: str, book: RewardBook, before: Sequence[RunReward]) -> LineageDiff:
@@ -164,3 +164,33 @@ def _change(was: RunReward, now: RunReward, middle: float) -> RewardChange:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
+
+
+def render(found: RegradeDiff, shown: int = 10) -> str:
+    """The answer as text, what matters most last; at most ``shown`` changed rewards of each lineage."""
+    grades = ", ".join(f"{count} {told}" for told, count in found.grades.items()) or "none"
+    epochs = ", ".join(f"{epoch} ({count})" for epoch, count in sorted(found.replaces.items()))
+    lines = [f"{found.epoch}: {found.runs} runs would be regraded; their grades are of {epochs or 'no epoch'}"]
+    lines.append(f"  grades: {grades}")
+    for part in found.lineages:
+        lines += _lines(part, shown)
+    return "\n".join([*lines, *impact_lines(found.impact)])
+
+
+def _lines(part: LineageDiff, shown: int) -> list[str]:
+    if not part.named:
+        return [f"{part.lineage}: the reward {part.formula!r} does not name it, so no reward changes"]
+    means = f"mean {_number(part.mean_before)} → {_number(part.mean_after)}"
+    head = f"{part.lineage}: {part.changed} of {part.graded} rewards change ({part.formula}; {means})"
+    counts = f"  {part.flips} flip, of which {part.came} come and {part.went} go"
+    rows = [
+        f"  {change.trajectory_id}  {_number(change.old)} → {_number(change.new)}{'  flips' if change.flips else ''}"
+        + (f"  ({change.why[:80]})" if change.why else "")
+        for change in sorted(part.changes, key=lambda change: not change.flips)[:shown]
+    ]
+    more = [f"  … and {part.changed - shown} more (--json has all)"] if part.changed > shown else []
+    return [head, counts, *rows, *more]
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3g}"

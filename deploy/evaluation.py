@@ -47,7 +47,8 @@ class EvaluationRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class TaskOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One attempt at one task. ``gold`` decides; ``proxy`` is the lineage's own reward when that is
     another grade. ``format_ok`` in [0, 1]; ``useful_calls`` as in docs/promotion.md; ``depth`` is the
-    longest causal chain of the policy's steps; ``cost`` in any one currency (tokens will do).
+    longest causal chain of the policy's steps; ``cost`` in any one currency (tokens will do). ``gold_epoch``
+    is the gold grader's; ``run``, the JSON of the `Trajectory`, lets the gate decide again when gold is mended.
     """
 
     task_id: str
@@ -64,6 +65,8 @@ class TaskOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: int = 0
     depth: int = 0
     cost: float = 0.0
+    gold_epoch: str = ""
+    run: bytes = b""
 
     @property
     def success(self) -> bool:

@@ -10,7 +10,9 @@ candidate.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 
 from millstream.deploy.evaluation import Outcomes, TaskOutcome
@@ -55,7 +57,8 @@ def judge(
     cannot be trusted is refused.
     """
     paired = pair(champion, candidate, *context.gold_range)
-    problems = context.integrity or (*paired.problems, *_not_finite(champion, candidate))
+    epochs = sorted({outcome.gold_epoch for outcome in (*champion, *candidate)} - {""})
+    problems = context.integrity or (*paired.problems, *_mixed(epochs), *_not_finite(champion, candidate))
     if problems:
         evidence = _evidence(settings, context, paired, PairedTest(alpha=settings.alpha), (), problems)
         return Judgement(verdict="refuse", reasons=problems, evidence=evidence)
@@ -66,7 +69,7 @@ def judge(
         *guardrail_rows(paired.pairs, settings, context.seed),
         *shown_rows(paired.pairs),
     )
-    evidence = _evidence(settings, context, paired, test, rows, ())
+    evidence = msgspec.structs.replace(_evidence(settings, context, paired, test, rows, ()), gold_epoch="".join(epochs))
     for rule in RULES:
         found = rule(evidence, settings)
         if found is not None:
@@ -95,6 +98,11 @@ def _evidence(
         test=test,
         rows=rows,
     )
+
+
+def _mixed(epochs: Sequence[str]) -> list[str]:
+    """Gold of two epochs is two measurements: what differs may be the grader."""
+    return [f"gold was measured by {len(epochs)} epochs: {', '.join(epochs)}"] if len(epochs) > 1 else []
 
 
 def _not_finite(champion: Outcomes, candidate: Outcomes) -> list[str]:

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from millstream.deploy import integrity
+from millstream.deploy.archive import pack
 from millstream.deploy.background import Background
 from millstream.deploy.decision import Candidate, could_not_run, decision_events, request_for, seed_of, waits
 from millstream.deploy.evaluation import EvaluationRequest, Evaluator, Outcomes, with_retries
@@ -31,13 +32,15 @@ _log = logging.getLogger(__name__)
 
 class GateDoors(Struct, frozen=True, kw_only=True):
     """What the worker asks of the rest. ``gates``: the gate that stands before (lineage, version), or
-    None; ``files``: a version's folder; ``manifests``: what a training's manifest says, or None.
+    None; ``files``: a version's folder; ``manifests``: what a training's manifest says, or None; ``keep``
+    stores what a decision was made from and names it.
     """
 
     evaluator: Evaluator
     gates: Callable[[str, int], GateSettings | None]
     files: Callable[[str, int], Path]
     manifests: Callable[[Training], ManifestFacts | None]
+    keep: Callable[[bytes], str] = lambda _: ""
 
 
 class GateWorker:
@@ -137,7 +140,9 @@ class GateWorker:
 
         def work() -> Judgement:
             champion, challenger = self._evaluate(requests, context)
-            return judge(champion, challenger, settings, context)
+            judged = judge(champion, challenger, settings, context)
+            kept = self.doors.keep(pack(champion, challenger, settings, context)) if champion else ""
+            return structs.replace(judged, evidence=structs.replace(judged.evidence, archive=kept))
 
         return work
 

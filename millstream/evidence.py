@@ -61,7 +61,9 @@ class PairedTest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GateEvidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything a decision rests on."""
+    """Everything a decision rests on. ``gold_epoch``: of the gold grader, empty when the evaluation does not
+    say; ``archive``: where the outcomes lie, by the hash of their bytes.
+    """
 
     lineage: str = ""
     version: int = 0
@@ -71,6 +73,8 @@ class GateEvidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     temperature: float = 0.0
     attempts: int = 1
     gold: str = ""
+    gold_epoch: str = ""
+    archive: str = ""
     integrity: tuple[str, ...] = ()
     test: PairedTest = PairedTest()
     rows: tuple[GateRow, ...] = ()

@@ -88,6 +88,8 @@ def outcome(t: Trajectory, gold: Grader, form: Grader, proxy: Grader | None) -> 
         steps=len(t.steps),
         depth=reasoning_depth(t),
         cost=float(sum(len(r.token_ids or ()) for r in t.responses)),
+        gold_epoch=gold.epoch,
+        run=msgspec.json.encode(t),
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from millstream.bootstrap.plans import Plan
+from millstream.codec import digest
 from millstream.errors import MillstreamError, SettingsError, Stuck, Unavailable
 from millstream.events import Interface, new_id
 from millstream.ledger import LedgerReader
@@ -126,8 +127,31 @@ def gate_worker(runtime: Runtime) -> GateWorker:
         gates=lambda lineage, version: gate_of(runtime, lineage, version),
         files=runtime.tracker.files,
         manifests=lambda training: manifest_facts(runtime, training),
+        keep=lambda packed: keep_gate(runtime, packed),
     )
     return GateWorker(runtime.log, doors)
+
+
+def keep_gate(runtime: Runtime, packed: bytes) -> str:
+    """Store what a gate decided from, under the hash of its bytes."""
+    name = digest(packed)
+    folder = runtime.loaded.data / "gates"
+    folder.mkdir(parents=True, exist_ok=True)
+    waiting = folder / f"{name}.part"
+    waiting.write_bytes(packed)
+    waiting.replace(folder / name)
+    return name
+
+
+def kept_gate(runtime: Runtime, name: str) -> bytes:
+    """What `keep_gate` stored; empty when it is gone or not what was stored."""
+    if not name.isalnum():
+        return b""
+    try:
+        packed = (runtime.loaded.data / "gates" / name).read_bytes()
+    except OSError:
+        return b""
+    return packed if digest(packed) == name else b""
 
 
 def gate_of(runtime: Runtime, lineage: str, version: int) -> GateSettings | None:

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from millstream.cli.common import emit, json_option, runtime_of
 from millstream.cli.look import as_of_ms
 
+if TYPE_CHECKING:
+    from millstream.bootstrap.evidence import Preview
+
 
 @click.command()
 @click.option("--grader", metavar="NAME", required=True, help="The grader, as the settings have it now.")
 @click.option("--since", metavar="TIME", help="Only runs sealed at an ISO time or later.")
+@click.option("--diff", "only_diff", is_flag=True, help="Say what would change; append nothing.")
 @json_option
 @click.pass_context
-def regrade(ctx: click.Context, grader: str, since: str | None, as_json: bool) -> None:
+def regrade(ctx: click.Context, grader: str, since: str | None, only_diff: bool, as_json: bool) -> None:
     """Grade recorded runs again: new grades are appended beside the old, which stay.
 
     Graded are the runs whose standing grade is of another epoch of the grader, failed or was recalled. Their
     rewards follow, and a running `up` (or the next one) takes their rollouts out of the buffer and admits
     them anew. Interrupted, it goes on where it stopped.
+
+    --diff grades without appending: which rewards flip, which rollouts in the buffer and which versions rest
+    on them, and which of the gate's decisions would have been others.
     """
-    from millstream.bootstrap.evidence import regrading
+    from millstream.bootstrap.evidence import preview, regrading
     from millstream.console.tables import tally_words
 
-    with regrading(runtime_of(ctx), grader, as_of_ms(since, "--since") or 0) as work:
+    runtime = runtime_of(ctx)
+    with regrading(runtime, grader, as_of_ms(since, "--since") or 0) as work:
+        if only_diff:
+            _tell_diff(preview(runtime, work, _progress), as_json)
+            return
         report = work.append(_progress)
     if as_json:
         emit("regrade", report)
@@ -35,6 +47,22 @@ def regrade(ctx: click.Context, grader: str, since: str | None, as_json: bool) -
         click.echo(f"{report.standing} stand: their grade is of this epoch already")
     if report.unreadable:
         click.echo(f"{report.unreadable} runs could not be read")
+
+
+def _tell_diff(found: Preview, as_json: bool) -> None:
+    import msgspec
+
+    from millstream.console.regrade_diff import render
+
+    if as_json:
+        gates = [{**msgspec.to_builtins(gate), "otherwise": gate.otherwise} for gate in found.gates]
+        emit("regrade-diff", {**msgspec.to_builtins(found.diff), "gates": gates})
+        return
+    click.echo(render(found.diff))
+    for gate in found.gates:
+        who = f"gate of version {gate.version} of {gate.lineage} against {gate.champion}, gold {gate.gold_epoch or '?'}"
+        would = "can't be told" if gate.would is None else f"{gate.would}{' INSTEAD' if gate.otherwise else ' as well'}"
+        click.echo(f"{who}: was {gate.verdict}, would be: {would} ({gate.reason})")
 
 
 def _progress(done: int, of: int) -> None:
