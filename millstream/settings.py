@@ -87,6 +87,19 @@ class Graders(Section, frozen=True, kw_only=True):
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
+class SandboxSettings(Section, frozen=True, kw_only=True):
+    """Code that arrived as data (hosted ``python`` graders, code under test): what one run of it may use.
+    ``workers``: how many run side by side. The last one is for a machine that holds nothing worth taking.
+    """
+
+    timeout_s: PositiveSeconds = 120.0
+    memory_bytes: Count = 2_000_000_000
+    disk_bytes: Count = 1_000_000_000
+    output_bytes: Count = 1_000_000
+    workers: Count = 1
+    run_untrusted_code_without_a_sandbox: bool = False
+
+
 class RewardSettings(Section, frozen=True, kw_only=True):
     """How the grades of a trajectory combine, and the range the result must lie in."""
 
@@ -216,6 +229,7 @@ class Settings(Section, frozen=True, kw_only=True):
     capture: Capture = field(default_factory=Capture)
     assembly: Assembly = field(default_factory=Assembly)
     graders: Graders = field(default_factory=Graders)
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
     buffer: BufferSettings = field(default_factory=BufferSettings)
     trigger: TriggerSettings = field(default_factory=TriggerSettings)
