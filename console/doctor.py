@@ -19,7 +19,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from millstream.errors import MillstreamError, SettingsError
-from millstream.graders.hosted.stream import is_hosted, load_hosted
+from millstream.graders.hosted.parsing import parse
+from millstream.graders.hosted.stream import is_hosted
 from millstream.logs import mask
 from millstream.settings import Loaded
 
@@ -181,7 +182,7 @@ def _grader_file(path: Path) -> Check:
     name = f"graders {path.name}"
     try:
         if is_hosted(path.name):
-            load_hosted(path, {})
+            parse(path.read_bytes(), where=str(path))
         else:
             ast.parse(path.read_bytes())
     except SettingsError as error:

@@ -54,6 +54,10 @@ class Sandbox(Protocol):
         """
         ...
 
+    def check(self) -> None:
+        """Start one if none stands ready. Raises `Unavailable` as `run` would."""
+        ...
+
     def missing(self, modules: Sequence[str]) -> tuple[str, ...]:
         """Those of some top-level modules that code could not import here."""
         ...

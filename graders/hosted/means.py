@@ -6,7 +6,7 @@ Bootstrap hands them in. A kind without its means is not run: the grade is faile
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -28,11 +28,23 @@ Runner: TypeAlias = Callable[[Single, Values], Answered]
 """Grades with one definition and the values of its templates. Raises `HostedFault`."""
 
 
+class CodeRunner(Protocol):
+    """Runs ``python`` definitions, and knows what it lacks to run one."""
+
+    def __call__(self, definition: Single, values: Values) -> Answered:
+        """As any `Runner`."""
+        ...
+
+    def missing(self, definition: Python) -> str:
+        """What can't be had here; empty when it can be run."""
+        ...
+
+
 class Means(Struct, frozen=True, kw_only=True):
     """What there is to run with."""
 
     judge: Runner | None = None
-    python: Runner | None = None
+    python: CodeRunner | None = None
     endpoint: Runner | None = None
 
     def missing(self, definition: Single) -> str:
@@ -45,10 +57,9 @@ class Means(Struct, frozen=True, kw_only=True):
                     "(base URL, model and key), so nothing was asked"
                 )
             case Python() if self.python is None:
-                return (
-                    f"{name} is code that arrived as data: it may run in a sandbox only, and this version has none; "
-                    "put the function into a grader file of your own ([graders] files)"
-                )
+                return f"{name} is code that arrived as data: it may run in a sandbox only, and there is none here"
+            case Python() if self.python is not None:
+                return self.python.missing(definition)
             case Endpoint() if self.endpoint is None:
                 return f"{name} asks a URL: this version does not call endpoints"
         return ""

@@ -27,6 +27,16 @@ def check_source(source: str, limit: int, where: str) -> None:
         raise SettingsError(f"{where}, line {last.lineno}: grade must take two arguments: def grade(sample, item)")
 
 
+def imports_of(source: str) -> tuple[str, ...]:
+    """The top-level modules that a checked source imports whatever happens: at its top level, not in a ``try``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        body = ast.parse(source).body
+    found = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
+    found += [node.module for node in body if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return tuple(sorted({name.partition(".")[0] for name in found}))
+
+
 def _module(source: str, where: str) -> ast.Module:
     try:
         with warnings.catch_warnings():

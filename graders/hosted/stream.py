@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -14,12 +15,13 @@ import msgspec
 from millstream.codec import digest
 from millstream.errors import SettingsError
 from millstream.grade import Grade
-from millstream.graders.hosted.definitions import Definition, Multi, ScoreModel, Single, TextSimilarity
+from millstream.graders.hosted.definitions import Definition, Multi, Python, ScoreModel, Single, TextSimilarity
 from millstream.graders.hosted.means import NOTHING, Means
 from millstream.graders.hosted.parsing import parse
 from millstream.graders.hosted.running import run
 from millstream.graders.hosted.samples import item_of_run, sample_of_run
 from millstream.graders.hosted.similarity import LIBRARIES, measure
+from millstream.graders.hosted.source import imports_of
 from millstream.graders.registry import Grader, grader
 from millstream.settings import nearest
 from millstream.trajectory import Trajectory
@@ -59,13 +61,14 @@ def graded(definition: Definition, means: Means = NOTHING) -> Callable[[Trajecto
     return lambda t: run(definition, item_of_run(t), sample_of_run(t), means).grade
 
 
-def _parts(definition: Definition) -> list[Single]:
+def parts_of(definition: Definition) -> list[Single]:
+    """The graders in a definition: those of a multi, else itself."""
     return list(definition.graders.values()) if isinstance(definition, Multi) else [definition]
 
 
 def _ready(definition: Definition, where: str, means: Means) -> None:
     """Raises at the start, rather than failing every grade, what this version can't run."""
-    for part in _parts(definition):
+    for part in parts_of(definition):
         if isinstance(part, TextSimilarity):
             measure(part.evaluation_metric)
         elif told := means.missing(part):
@@ -85,8 +88,20 @@ def _range(definition: Definition, options: Mapping[str, Any], where: str) -> tu
 
 
 def _epoch(definition: Definition, low: float, high: float) -> str:
-    """A hash of all that decides a grade: the fields, the range, this module's version, the libraries used."""
-    similar = any(isinstance(part, TextSimilarity) for part in _parts(definition))
+    """A hash of all that decides a grade: the fields, the range, this module's version, the libraries used; for code
+    Python's minor and what it imports, too.
+    """
+    similar = any(isinstance(part, TextSimilarity) for part in parts_of(definition))
     libraries = [f"{name} {metadata.version(name)}" for name in LIBRARIES] if similar else []
+    libraries += [line for part in parts_of(definition) if isinstance(part, Python) for line in _stands_on(part)]
     fields = msgspec.json.encode(definition, order="deterministic")
     return digest("hosted", VERSION, fields, f"{low!r} {high!r}", *libraries)
+
+
+def _stands_on(code: Python) -> list[str]:
+    """What code runs on that can change its outcome: Python's minor, versions of the packages it imports."""
+    names = [name for name in imports_of(code.source) if name not in sys.stdlib_module_names]
+    known = metadata.packages_distributions() if names else {}
+    versions = {dist: metadata.version(dist) for name in names for dist in known.get(name, ())}
+    python = f"python {sys.version_info.major}.{sys.version_info.minor}"
+    return [python, *(f"{dist} {version}" for dist, version in sorted(versions.items()))]

@@ -77,13 +77,17 @@ class BubblewrapSandbox:
         with self._guard:
             self._warm += cells
 
+    def check(self) -> None:
+        """See `millstream.sandboxing.Sandbox.check`."""
+        if not self._warm:
+            self.warm()
+
     @property
     def keeps(self) -> bool:
-        """Whether the warm ones can take one job after another (they can't where a profile forbids namespaces
-        inside of namespaces: each then serves one job). Starts one if there is none.
+        """Whether the warm ones take one job after another (they can't where a profile forbids namespaces
+        inside of namespaces: each then serves one job). Known once one was started.
         """
-        self.warm()
-        return self._warm[-1].nested
+        return any(cell.nested for cell in self._warm)
 
     def missing(self, modules: Sequence[str]) -> tuple[str, ...]:
         """See `millstream.sandboxing.Sandbox.missing`."""
@@ -106,23 +110,30 @@ class BubblewrapSandbox:
                 if cell:
                     self._warm.remove(cell)
             if cell is None:
-                return self._readied(self._begun(preload))
+                return self._fresh(preload)
             if cell.alive:
-                return self._readied(cell)
+                with contextlib.suppress(Unavailable):
+                    cell.ready()
+                    return cell
             cell.close()
 
-    def _readied(self, cell: Cell) -> Cell:
-        """The cell when it is up; where it is refused, one started in the next of the possible ways."""
-        try:
-            cell.ready()
-        except Unavailable:
-            cell.close()
-            with self._guard:
-                if len(self._identities) == 1:
+    def _fresh(self, preload: tuple[str, ...]) -> Cell:
+        """A new one that takes jobs, started in the first of the possible ways that works."""
+        while True:
+            try:
+                cell = self._begun(preload)
+                try:
+                    cell.ready()
+                except BaseException:
+                    cell.close()
                     raise
-                self._identities = self._identities[1:]
-            return self._readied(self._begun(cell.preload))
-        return cell
+            except Unavailable as error:
+                with self._guard:
+                    if len(self._identities) == 1:
+                        raise Unavailable(f"{error}{'' if '; ' in str(error) else f'; {on_linux.mend()}'}") from None
+                    self._identities = self._identities[1:]
+            else:
+                return cell
 
     def _begun(self, preload: tuple[str, ...]) -> Cell:
         """A sandbox that begins to start; `Cell.ready` waits for it."""
@@ -131,7 +142,7 @@ class BubblewrapSandbox:
     def _start(self, preload: tuple[str, ...]) -> Cell:
         identity = self._identities[0]
         bounded = bool(identity) or os.getuid() != 0
-        return Cell(self._command, self._config(threads=bounded), identity, preload)
+        return Cell(self._command, self._config(threads=bounded), identity, on_linux.ENVIRONMENT, preload)
 
     def _command(self, control: int) -> list[str]:
         return on_linux.command(self._settings.disk_bytes, control)

@@ -43,8 +43,8 @@ class Cell:
         build: Callable[[int], list[str]],
         config: Mapping[str, object],
         identity: Mapping[str, object],
+        environ: Mapping[str, str],
         preload: tuple[str, ...] = (),
-        environ: Mapping[str, str] | None = None,
     ) -> None:
         """``build`` makes the command line, given the number of the third pipe."""
         self.preload = preload
@@ -60,14 +60,14 @@ class Cell:
                 stdout=answers,
                 stderr=subprocess.PIPE,
                 pass_fds=(control,),
-                env=dict(environ or {}),
+                env=dict(environ),
                 start_new_session=True,
                 **identity,  # type: ignore[call-overload]
             )
-        except BaseException:
+        except OSError as error:
             os.close(self._answers)
             os.close(self._control)
-            raise
+            raise Unavailable(f"the sandbox does not start: {error}") from None
         finally:
             os.close(answers)
             os.close(control)
@@ -77,7 +77,7 @@ class Cell:
     @property
     def pid(self) -> int:
         """The process id of bubblewrap itself."""
-        return self._process.pid
+        return int(self._process.pid)
 
     @property
     def alive(self) -> bool:

@@ -22,7 +22,32 @@ INSIDE: Final = Path(__file__).with_name("sandbox_inside.py")
 PLACE: Final = "/run/inside.py"
 NOBODY: Final = 65534
 DEVICES: Final = ("null", "zero", "full", "random", "urandom")
-MEND: Final = "install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap)"
+ENVIRONMENT: Final = {
+    "PATH": "/usr/bin",
+    "HOME": "/tmp",  # noqa: S108 — the sandbox's own
+    "LANG": "C.UTF-8",
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+}
+"""All the variables that code sees. One thread for the libraries that would start many."""
+INSTALL: Final = "install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap)"
+SWITCHES: Final = {
+    "/proc/sys/kernel/unprivileged_userns_clone": ("0", "sysctl kernel.unprivileged_userns_clone=1"),
+    "/proc/sys/user/max_user_namespaces": ("0", "sysctl user.max_user_namespaces=15000"),
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
+        "1",
+        "give bwrap an AppArmor profile that allows userns, or sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+    ),
+}
+"""What forbids namespaces to ordinary users, the value that does, and the mend."""
+
+
+def mend() -> str:
+    """How to let bubblewrap start on this machine, as far as it can be seen."""
+    for switch, (forbids, told) in SWITCHES.items():
+        path = Path(switch)
+        if path.is_file() and path.read_text().strip() == forbids:
+            return told
+    return "allow user namespaces; in a container start it with a seccomp profile that lets bubblewrap start"
 
 
 def packages() -> tuple[str, ...]:
@@ -40,13 +65,14 @@ def command(disk_bytes: int, control: int) -> list[str]:
     """Bubblewrap and the program in it. Raises `Unavailable` when bubblewrap is not installed."""
     found = shutil.which("bwrap")
     if found is None:
-        raise Unavailable(f"code that arrived as data runs in a sandbox only, and there is no bwrap; {MEND}")
+        raise Unavailable(f"code that arrived as data runs in a sandbox only, and there is no bwrap here; {INSTALL}")
     tmp = ["--size", str(disk_bytes), "--tmpfs", "/tmp"]  # noqa: S108 — the sandbox's own
     # One capability, of the sandbox's own namespaces: a fresh /tmp and process table for each job.
     capabilities = ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
     return [
         *(found, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox"),
-        *("--uid", str(NOBODY), "--gid", str(NOBODY), *capabilities, *environment()),
+        *("--uid", str(NOBODY), "--gid", str(NOBODY), *capabilities),
+        *(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)),
         *shown(),
         *tmp,
         *("--remount-ro", "/", "--chdir", "/tmp"),  # noqa: S108
@@ -59,13 +85,6 @@ def inside(control: str, program: str) -> list[str]:
     return [interpreter(), "-I", "-S", "-B", program, control]
 
 
-def environment() -> Iterator[str]:
-    """The few variables that code sees. One thread for the libraries that would start many."""
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    for name, value in {"PATH": "/usr/bin", "HOME": "/tmp", "LANG": "C.UTF-8", **threads}.items():  # noqa: S108
-        yield from ("--setenv", name, value)
-
-
 def shown() -> Iterator[str]:
     """What can be seen, each read-only."""
     yield from ("--ro-bind", "/usr", "/usr")
@@ -76,9 +95,9 @@ def shown() -> Iterator[str]:
         elif path.is_dir():
             yield from ("--ro-bind", name, name)
     yield from ("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache")
-    for path in dict.fromkeys((sys.base_prefix, *packages())):
-        if not Path(path).is_relative_to("/usr"):
-            yield from ("--ro-bind", path, path)
+    for folder in dict.fromkeys((sys.base_prefix, *packages())):
+        if not Path(folder).is_relative_to("/usr"):
+            yield from ("--ro-bind", folder, folder)
     for device in DEVICES:
         yield from ("--dev-bind", f"/dev/{device}", f"/dev/{device}")
     yield from ("--ro-bind", str(INSIDE), PLACE)

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 from millstream.bootstrap.plans import Plan
 from millstream.console.doctor import Check, attempted, examine
+from millstream.errors import Unavailable
 from millstream.settings import Loaded
+
+REPORT = "run no code that you did not write on this machine, and report it as SECURITY.md says"
 
 if TYPE_CHECKING:
     from millstream.bootstrap.runtime import Runtime
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 def diagnose(loaded: Loaded) -> list[Check]:
     """Every check of this machine, the data directory and the services behind the settings."""
-    return examine(loaded, (log, buffer))
+    return examine(loaded, (log, buffer, sandbox))
 
 
 def log(loaded: Loaded) -> Iterable[Check]:
@@ -38,6 +41,44 @@ def buffer(loaded: Loaded) -> Iterable[Check]:
     detail = "the embedded server starts" if kind == "embedded" else "the server answers and does not evict"
     with Runtime(loaded) as runtime:
         return [attempted("buffer", detail, lambda: runtime.buffer().stats())]
+
+
+PROBE = """
+import os, socket
+def probe():
+    open("/tmp/x", "w").close()
+    try:
+        socket.socket()
+    except PermissionError:
+        return [os.getuid(), sorted(os.listdir("/tmp")), os.path.exists("/etc/passwd"), os.path.exists("/home")]
+"""
+FOUND = [65534, ["x"], False, False]
+"""What the probe sees in a sandbox that holds: another user, its own empty folder, nothing of this machine."""
+
+
+def sandbox(loaded: Loaded) -> Iterable[Check]:
+    """Code that arrived as data can be run and is held; a machine that can't is fine while nothing needs it."""
+    from millstream.bootstrap.means import needs_sandbox, sandbox_of
+    from millstream.sandboxing import Code
+
+    if loaded.settings.sandbox.run_untrusted_code_without_a_sandbox:
+        mend = "take run_untrusted_code_without_a_sandbox out of [sandbox], and install bubblewrap"
+        detail = "off: code that arrives as data runs as this user and can read what this user can"
+        return [Check(level="warn", name="sandbox", detail=detail, mend=mend)]
+    made = sandbox_of(loaded)
+    try:
+        ran = made.run(Code(sources=(("probe", PROBE),), function="probe"))
+        again = "one job after another" if made.keeps else "a new one for each job (namespaces inside are forbidden)"
+    except Unavailable as error:
+        told, _, mend = str(error).partition("; ")
+        if needs_sandbox(loaded):
+            return [Check(level="fail", name="sandbox", detail=told, mend=mend)]
+        return [Check(level="ok", name="sandbox", detail=f"none ({told}); these settings do not need it", mend=mend)]
+    finally:
+        made.close()
+    if ran.value != FOUND:
+        return [Check(level="fail", name="sandbox", detail=f"did not hold: {ran.detail or ran.value}", mend=REPORT)]
+    return [Check(level="ok", name="sandbox", detail=f"bubblewrap holds a probe; {again}")]
 
 
 def buffers_in_use(runtime: Runtime) -> list[Plan]:

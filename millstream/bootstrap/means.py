@@ -3,12 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from millstream.errors import SettingsError
+from millstream.graders.hosted.code import PythonGraders
+from millstream.graders.hosted.definitions import Python, Single
 from millstream.graders.hosted.means import Means
+from millstream.graders.hosted.parsing import parse
+from millstream.graders.hosted.stream import is_hosted, parts_of
 from millstream.settings import Loaded
+
+if TYPE_CHECKING:
+    from millstream.adapters.sandbox import BubblewrapSandbox
 
 
 def means_of(loaded: Loaded, on_close: Callable[[Callable[[], object]], None]) -> Means:
     """The means that the settings name. ``on_close`` takes what ends them."""
-    del loaded, on_close
-    return Means()
+    sandbox = sandbox_of(loaded)
+    on_close(sandbox.close)
+    return Means(python=PythonGraders(sandbox))
+
+
+def sandbox_of(loaded: Loaded) -> BubblewrapSandbox:
+    """The sandbox, or what the frightening setting puts in its place; nothing is started before it is used."""
+    from millstream.adapters.sandbox import BubblewrapSandbox, NoSandbox
+
+    settings = loaded.settings.sandbox
+    return NoSandbox(settings) if settings.run_untrusted_code_without_a_sandbox else BubblewrapSandbox(settings)
+
+
+def needs_sandbox(loaded: Loaded) -> bool:
+    """Whether the settings name code that arrived as data: a hosted ``python`` grader, alone or in a multi."""
+    files = [loaded.path(file) for file in loaded.settings.graders.files if is_hosted(file)]
+    return any(isinstance(part, Python) for file in files for part in _parts(file))
+
+
+def _parts(file: Path) -> list[Single]:
+    try:
+        return parts_of(parse(file.read_bytes(), where=str(file)))
+    except (OSError, SettingsError):
+        return []  # what reads the file for its grades says so
