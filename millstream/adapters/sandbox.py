@@ -1,4 +1,4 @@
-"""The sandbox on Linux: bubblewrap, limits and a filter of system calls, kept warm (ADR 6).
+"""The sandbox on Linux: bubblewrap, limits and a filter of system calls, kept warm (ADR 7).
 
 A sandbox stands ready with its modules loaded and forks for each job. It takes another job only when the last
 one ended as it should; after a hang, a death or a word too many it is thrown away with all that is in it.

@@ -30,7 +30,8 @@ def test_kernel_loads_nothing_heavy(root: Path) -> None:
 
 
 def test_no_pickle_and_no_eval(root: Path) -> None:
-    """Nothing unpickles or evaluates data."""
+    """Nothing unpickles or evaluates data, but for the program that runs code inside of the sandbox."""
+    inside = root / "millstream" / "adapters" / "sandbox_inside.py"
     bad = []
     for room in (*ROOMS, "millstream"):
         for file in (root / room).rglob("*.py"):
@@ -38,7 +39,7 @@ def test_no_pickle_and_no_eval(root: Path) -> None:
             bad += [
                 f"{file}: {word}"
                 for word in ("import pickle", "pickle.load", " eval(", "=eval(", " exec(")
-                if word in text
+                if word in text and file != inside
             ]
     assert not bad
 
