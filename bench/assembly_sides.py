@@ -14,8 +14,15 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from millstream.codec import decode_lines
+
+if TYPE_CHECKING:
+    from millstream.ports import Output
+    from millstream.streams.assembly import Assembler
 
 LINES = 50
 """Events a record, as the SDK and the gateway batch them."""
@@ -40,8 +47,8 @@ def decode(path: Path, events: int) -> dict[str, int]:
     return {"events": sum(len(decode_lines(value)) for value in records(path, events))}
 
 
-def assemble(path: Path, events: int) -> dict[str, int]:
-    """Decode and assemble with the stage itself, its outputs made and dropped."""
+def stage(path: Path, events: int) -> tuple[Assembler, Iterator[Output]]:
+    """The stage of assembly and the outputs it makes of the file, one at a time."""
     from assembly_events import BORN_MS, STEP_MS
 
     from millstream.ports import Record
@@ -49,12 +56,21 @@ def assemble(path: Path, events: int) -> dict[str, int]:
     from millstream.streams.assembly import Assembler
 
     assembler = Assembler(Assembly())
+
+    def outputs() -> Iterator[Output]:
+        for offset, value in enumerate(records(path, events)):
+            yield from assembler.feed(Record("telemetry", 0, offset, BORN_MS + offset * LINES * STEP_MS, "", value))
+
+    return assembler, outputs()
+
+
+def assemble(path: Path, events: int) -> dict[str, int]:
+    """Decode and assemble with the stage itself, its outputs made and dropped."""
+    assembler, outputs = stage(path, events)
     trajectories = size = 0
-    for offset, value in enumerate(records(path, events)):
-        record = Record("telemetry", 0, offset, BORN_MS + offset * LINES * STEP_MS, "", value)
-        for output in assembler.feed(record):
-            trajectories += output.topic == "trajectories"
-            size += len(output.value)
+    for output in outputs:
+        trajectories += output.topic == "trajectories"
+        size += len(output.value)
     ledger = assembler.ledger
     assert ledger.balance == ledger.late == ledger.dead == 0
     return {
@@ -67,8 +83,25 @@ def assemble(path: Path, events: int) -> dict[str, int]:
     }
 
 
+def scores(path: Path, events: int) -> dict[str, int]:
+    """The scores of what assembly puts out, to be compared with those of bytewax; not for timing."""
+    from assembly_bytewax import score
+
+    from millstream.trajectory import Trajectory
+
+    assembler, outputs = stage(path, events)
+    made = (msgspec.json.decode(output.value, type=Trajectory) for output in outputs)
+    sealed = [trajectory for trajectory in made if trajectory.status == "complete"]  # the others have no score there
+    return {
+        "events": assembler.ledger.inputs,
+        "trajectories": len(sealed),
+        "duplicates": assembler.ledger.duplicate,
+        "score": sum(score(trajectory.events) for trajectory in sealed),
+    }
+
+
 def bytewax(path: Path, events: int) -> dict[str, int]:
-    """Decode and group on bytewax."""
+    """Decode, group and score on bytewax."""
     import assembly_bytewax
 
     return assembly_bytewax.run(records(path, events), 1000 // LINES, same_output=False)
@@ -85,6 +118,7 @@ SIDES: dict[str, Callable[[Path, int], dict[str, int]]] = {
     "read": read,
     "decode": decode,
     "assemble": assemble,
+    "scores": scores,
     "bytewax": bytewax,
     "bytewax-same": bytewax_same,
 }

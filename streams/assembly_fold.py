@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import count, repeat
+from itertools import count
 from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
@@ -25,14 +25,14 @@ from millstream.events import (
 )
 from millstream.streams.assembly_lifetimes import Lifetimes
 from millstream.streams.assembly_node import answers, asks
-from millstream.streams.assembly_run import INDEX_BITS, Line, Run, last_after, new_run
+from millstream.streams.assembly_run import INDEX_BITS, INDEX_MASK, Line, Run, last_after, new_run
 
 RunEvent: TypeAlias = TrajectoryStarted | MessageReceived | ModelResponded | ToolReturned | TrajectoryEnded
 _COMMON: dict[type, type] = {kind: kind for kind in (ToolReturned, ModelResponded, MessageReceived, TrajectoryEnded)}
 """Kinds that the hot path knows: those that go on with a run."""
+_RARE: dict[type, type] = {}
+"""The same for imports, which take the long way."""
 _name_of = attrgetter("trajectory_id")
-_seq_of = attrgetter("seq")
-_link_of = attrgetter("link")
 
 
 class Fold(Lifetimes):
@@ -45,25 +45,26 @@ class Fold(Lifetimes):
 
         This is the hot path, and that is why it is long: an event in the middle of an open sequenced
         run that takes a free slot, and an end that makes it whole, are dealt with here, all else in
-        `_take`. Look-ups run in C, lazily, a line at a time; kinds are compared by class, since
+        `_take`. Runs are looked up in C, lazily, a line at a time; kinds are compared by class, since
         ``isinstance`` on a msgspec struct goes through `abc` and costs 0.5 µs when it fails; and as long
         as every seq is small no cap can be reached.
         """
-        now, light, slow, start = self.now, self.light, 0, offset << INDEX_BITS
-        careful = imported or any(map(_link_of, events)) or None in map(_seq_of, events)
-        kinds = repeat(None) if careful else map(_COMMON.get, map(type, events))
+        now, light, slow = self.now, self.light, 0
+        kind_of = _RARE.get if imported else _COMMON.get
         runs = map(self.runs.get, map(_name_of, events))
         event: Any
-        for index, event, raw, kind, run in zip(count(), events, lines, kinds, runs):
+        for place, event, raw, run in zip(count(offset << INDEX_BITS), events, lines, runs):
             if (
-                kind is not None
-                and run is not None
+                run is not None
+                and (kind := kind_of(type(event))) is not None
                 and event.producer == run.plain
-                and (seq := event.seq) not in (lane := run.lane)
-                and event.id not in (identities := run.identities)
+                and (seq := event.seq) is not None
+                and event.link is None
+                and seq not in (lane := run.lane)
+                and (identity := event.id) not in (identities := run.identities)
                 and (kind is not TrajectoryEnded or _last_of(run, event))
             ):
-                identities[event.id] = start + index
+                identities[identity] = place
                 lane[seq] = raw
                 run.last_ms = now
                 if kind is ToolReturned:
@@ -79,7 +80,7 @@ class Fold(Lifetimes):
                     self._weigh(event.trajectory_id, run, len(raw))
             else:
                 slow += 1
-                self._take(event, (raw, offset, index), imported=imported)
+                self._take(event, (raw, offset, place & INDEX_MASK), imported=imported)
         self.ledger.accepted += len(events) - slow
 
     def _weigh(self, name: str, run: Run, size: int) -> None:

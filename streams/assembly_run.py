@@ -14,6 +14,7 @@ MAX_MISSING = 1000
 """How many missing seqs a trajectory names; the rest is a number."""
 
 INDEX_BITS = 20
+INDEX_MASK = (1 << INDEX_BITS) - 1
 
 Line: TypeAlias = tuple[bytes, int, int]
 """A raw line, and the offset and index where it lay."""
@@ -96,7 +97,7 @@ class Run(Struct):
     def line(self, identity: str, raw: bytes) -> Line:
         """An event's line with where it lay."""
         place = self.identities[identity]
-        return raw, place >> INDEX_BITS, place & ((1 << INDEX_BITS) - 1)
+        return raw, place >> INDEX_BITS, place & INDEX_MASK
 
 
 class Timers(Struct, frozen=True):
