@@ -34,7 +34,7 @@ SHIPPED = (
     "examples/finqa/base/tokenizer_config.json",
 )
 BUILD = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
-NEEDED = ("msgspec", "click")
+NEEDED = ("msgspec", "click", "blake3")
 
 
 def built(kind, source, target):
