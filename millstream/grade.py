@@ -70,7 +70,8 @@ class GradeGiven(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     """One grade of one trajectory revision by one grader epoch. ``id`` = hash of trajectory id,
     revision, epoch and attempt; the first offset of an id wins. Costs in the price table's currency,
     times in nanoseconds; ``known_ms`` is the log time of the trajectory record, ``valid_ms`` when the
-    judged fact held.
+    judged fact held. ``propensity``: the probability with which this run was graded at all, where a budget
+    thins (means over graded runs are weighted by its inverse).
     """
 
     id: str
@@ -87,6 +88,7 @@ class GradeGiven(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     known_ms: int = 0
     source: str = ""
     flags: tuple[str, ...] = ()
+    propensity: float = 1.0
 
 
 def score_of(grade: Grade | None) -> float | None:

@@ -210,6 +210,30 @@ class HostedSettings(Section, frozen=True, kw_only=True):
     max_graders: Count = 64
 
 
+class JudgeSettings(Section, frozen=True, kw_only=True):
+    """The model that judges ask: any OpenAI-compatible endpoint. ``base_url`` empty: there is none. ``model``:
+    instead of the one that a grader names. ``key_env``: the environment variable that holds the key.
+    ``structured``: how the endpoint is held to JSON; ``auto`` finds out. ``tries`` replies are read at most;
+    ``retries``: how often a call is repeated while the endpoint is away. Prices are those of a million tokens.
+    """
+
+    base_url: str = ""
+    model: str = ""
+    key_env: str = "MILLSTREAM_JUDGE_KEY"
+    structured: Literal["auto", "json_schema", "json_object", "none"] = "auto"
+    tries: Count = 3
+    retries: Whole = 4
+    timeout_s: PositiveSeconds = 60.0
+    deadline_s: PositiveSeconds = 120.0
+    concurrency: Count = 8
+    requests_per_minute: Whole = 0
+    max_tokens: Count = 2000
+    price_input: Amount = 0.0
+    price_output: Amount = 0.0
+    budget_per_day: Amount = 0.0
+    cache_entries: Whole = 100_000
+
+
 class ServeSettings(Section, frozen=True, kw_only=True):
     """What every `millstream serve` shares. ``hosts`` and ``origins`` are let in beside the server's own."""
 
@@ -238,6 +262,7 @@ class Settings(Section, frozen=True, kw_only=True):
     gate: GateSettings = field(default_factory=GateSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     hosted: HostedSettings = field(default_factory=HostedSettings)
+    judge: JudgeSettings = field(default_factory=JudgeSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
 
 

@@ -116,11 +116,11 @@ class GradingStage:
 def given_of(t: Trajectory, one: Given, record: Record, known_ms: int) -> GradeGiven:
     """The event of one attempt at the trajectory of ``record``, known since ``known_ms``."""
     return GradeGiven(
-        id=grade_id(t, one.grader.epoch, one.attempt),
+        id=grade_id(t, one.epoch, one.attempt),
         trajectory_id=t.id,
         revision=t.revision,
         grader=one.grader.name,
-        epoch=one.grader.epoch,
+        epoch=one.epoch,
         grade=one.grade,
         attempt=one.attempt,
         input_hash=t.content_hash,
@@ -128,7 +128,9 @@ def given_of(t: Trajectory, one: Given, record: Record, known_ms: int) -> GradeG
         valid_ms=record.log_ms,
         known_ms=known_ms,
         source=one.grader.source,
-        flags=flags_of(one.grade),
+        cost=one.cost,
+        flags=(*flags_of(one.grade), *one.flags),
+        propensity=one.propensity,
     )
 
 

@@ -41,11 +41,12 @@ class CodeRunner(Protocol):
 
 
 class Means(Struct, frozen=True, kw_only=True):
-    """What there is to run with."""
+    """What there is to run with. ``propensity``: the share of runs that the judge's budget allows now."""
 
     judge: Runner | None = None
     python: CodeRunner | None = None
     endpoint: Runner | None = None
+    propensity: Callable[[], float] = lambda: 1.0
 
     def missing(self, definition: Single) -> str:
         """What a definition needs that is not there; empty when it can be run."""
@@ -53,8 +54,8 @@ class Means(Struct, frozen=True, kw_only=True):
         match definition:
             case ScoreModel() | LabelModel() if self.judge is None:
                 return (
-                    f"{name} asks the model {definition.model!r}: this version has no setting for a judge's endpoint "
-                    "(base URL, model and key), so nothing was asked"
+                    f"{name} asks the model {definition.model!r}, and there is no judge: "
+                    "set [judge] base_url to an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1"
                 )
             case Python() if self.python is None:
                 return f"{name} is code that arrived as data: it may run in a sandbox only, and there is none here"

@@ -14,15 +14,23 @@ import msgspec
 
 from millstream.codec import digest
 from millstream.errors import SettingsError
-from millstream.grade import Grade
-from millstream.graders.hosted.definitions import Definition, Multi, Python, ScoreModel, Single, TextSimilarity
+from millstream.graders.hosted.definitions import (
+    Definition,
+    LabelModel,
+    Multi,
+    Python,
+    ScoreModel,
+    Single,
+    TextSimilarity,
+)
 from millstream.graders.hosted.means import NOTHING, Means
 from millstream.graders.hosted.parsing import parse
-from millstream.graders.hosted.running import run
+from millstream.graders.hosted.running import Outcome, run
 from millstream.graders.hosted.samples import item_of_run, sample_of_run
 from millstream.graders.hosted.similarity import LIBRARIES, measure
 from millstream.graders.hosted.source import imports_of
-from millstream.graders.registry import Grader, grader
+from millstream.graders.judges.budget import sampled
+from millstream.graders.registry import Grader, Told, grader
 from millstream.settings import nearest
 from millstream.trajectory import Trajectory
 
@@ -56,9 +64,27 @@ def grader_name(name: str) -> str:
     return plain if not plain[0].isdigit() else f"_{plain}"
 
 
-def graded(definition: Definition, means: Means = NOTHING) -> Callable[[Trajectory], Grade]:
-    """The definition as a function of a trajectory."""
-    return lambda t: run(definition, item_of_run(t), sample_of_run(t), means).grade
+def graded(definition: Definition, means: Means = NOTHING) -> Callable[[Trajectory], Told]:
+    """The definition as a function of a trajectory. Where it asks a judge whose budget thins, a run that is not
+    among those drawn is abstained from.
+    """
+    judged = any(isinstance(part, ScoreModel | LabelModel) for part in parts_of(definition))
+
+    def asked(t: Trajectory) -> Told:
+        return told_of(run(definition, item_of_run(t), sample_of_run(t), means))
+
+    return asked if not judged else lambda t: sampled(definition.name, t, means.propensity(), asked)
+
+
+def told_of(outcome: Outcome) -> Told:
+    """A grade of the stream, with what asking outside took."""
+    spent = outcome.spent.values()
+    return Told(
+        grade=outcome.grade,
+        cost=sum(one.cost for one in spent),
+        flags=tuple(sorted({note for one in spent for note in one.notes})),
+        model=" ".join(sorted({one.model for one in spent if one.model})),
+    )
 
 
 def parts_of(definition: Definition) -> list[Single]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -34,14 +34,24 @@ class Path(Struct, frozen=True):
     steps: tuple[str | int, ...]
 
 
+Inserted = Callable[[Path, str], str]
+
+
 def paths_of(template: str, where: str) -> tuple[Path, ...]:
     """The variables of a template. Raises `SettingsError` for one that is no path."""
     return tuple(_path(match[1].strip(), where) for match in _VARIABLE.finditer(template))
 
 
-def render(template: str, values: Values) -> str:
-    """The template filled from ``values`` (``item``, ``sample``). Raises `HostedFault` where a path leads nowhere."""
-    return _VARIABLE.sub(lambda match: _shown(_found(_path(match[1].strip(), "template"), values)), template)
+def render(template: str, values: Values, inserted: Inserted = lambda _, text: text) -> str:
+    """The template filled from ``values`` (``item``, ``sample``); ``inserted`` makes of a path and its text what
+    stands in its place. Raises `HostedFault` where a path leads nowhere.
+    """
+
+    def filled(match: re.Match[str]) -> str:
+        path = _path(match[1].strip(), "template")
+        return inserted(path, _shown(_found(path, values)))
+
+    return _VARIABLE.sub(filled, template)
 
 
 def _path(text: str, where: str) -> Path:

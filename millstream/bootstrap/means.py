@@ -12,17 +12,22 @@ from millstream.graders.hosted.definitions import Python, Single
 from millstream.graders.hosted.means import Means
 from millstream.graders.hosted.parsing import parse
 from millstream.graders.hosted.stream import is_hosted, parts_of
+from millstream.graders.judges.hosted import runner
 from millstream.settings import Loaded
 
 if TYPE_CHECKING:
     from millstream.adapters.sandbox import BubblewrapSandbox
+    from millstream.graders.judges.judge import Judge
 
 
-def means_of(loaded: Loaded, on_close: Callable[[Callable[[], object]], None]) -> Means:
+def means_of(loaded: Loaded, judge: Judge | None, on_close: Callable[[Callable[[], object]], None]) -> Means:
     """The means that the settings name. ``on_close`` takes what ends them."""
     sandbox = sandbox_of(loaded)
     on_close(sandbox.close)
-    return Means(python=PythonGraders(sandbox))
+    code = PythonGraders(sandbox)
+    if judge is None:
+        return Means(python=code)
+    return Means(python=code, judge=runner(judge), propensity=judge.budget.propensity)
 
 
 def sandbox_of(loaded: Loaded) -> BubblewrapSandbox:

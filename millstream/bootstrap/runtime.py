@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.deploy.gate import Judgement
     from millstream.grade import Grade
     from millstream.graders.hosted.means import Means
+    from millstream.graders.judges.judge import Judge
     from millstream.graders.running import GraderSet
     from millstream.policy import TrainingRequested, Version
     from millstream.ports import Log, Store
@@ -156,7 +157,14 @@ class Runtime:
         """What hosted graders that reach outside are run with, as far as the settings name it."""
         from millstream.bootstrap.means import means_of
 
-        return means_of(self.loaded, self.on_close)
+        return means_of(self.loaded, self.judge_model, self.on_close)
+
+    @cached_property
+    def judge_model(self) -> Judge | None:
+        """The model that judges ask, None where the settings name none."""
+        from millstream.bootstrap.judging import judge_of
+
+        return judge_of(self.loaded, self.on_close)
 
     def plan(self, lineage: str = "") -> Plan:
         """The plan of a lineage (default: the first)."""
