@@ -5,10 +5,12 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from services.chat import Chat
 from services.fixtures import kafka_node, mlflow_server, prefix, redis_server
 
 __all__ = ["kafka_node", "mlflow_server", "prefix", "redis_server"]
@@ -25,6 +27,20 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def _chat_server() -> Iterator[Chat]:
+    server = Chat()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def chat(_chat_server: Chat) -> Chat:
+    """A scripted OpenAI-compatible chat server, its script empty."""
+    _chat_server.script("{}")
+    return _chat_server
 
 
 @pytest.fixture(scope="session")

@@ -158,6 +158,7 @@ class Judge:
 
     def _called(self, ask: Ask, progress: _Progress) -> Reply:
         """One call, at its turn."""
+        progress.characters = len(msgspec.json.encode(ask.messages))
         try:
             if self.budget.exhausted:
                 raise progress.fault(
@@ -198,6 +199,7 @@ class _Progress(Struct, kw_only=True):
     told: str = ""
     replies: int = 0
     characters: int = 0
+    """How long the last question was."""
 
     def add(self, model: str, tokens: int, cost: float, notes: tuple[str, ...]) -> None:
         """Count a reply."""

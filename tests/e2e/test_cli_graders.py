@@ -100,4 +100,4 @@ def test_a_hosted_file_of_the_settings_is_listed(mill, file):
     file(JUDGE)
     refused = mill.run("graders", "list")
     assert refused.returncode == 2
-    assert "no setting for a judge's endpoint" in refused.stderr
+    assert "there is no judge" in refused.stderr

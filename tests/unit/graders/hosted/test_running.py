@@ -196,7 +196,7 @@ def test_a_failed_part_that_no_formula_names_sets_its_flag_alone():
         (
             {"type": "score_model", "model": "gpt", "input": [{"role": "user", "content": "x"}]},
             "model_grader_server_error",
-            "no setting for a judge's endpoint",
+            "there is no judge",
         ),
         (
             {
@@ -207,7 +207,7 @@ def test_a_failed_part_that_no_formula_names_sets_its_flag_alone():
                 "passing_labels": ["a"],
             },
             "model_grader_server_error",
-            "no setting for a judge's endpoint",
+            "there is no judge",
         ),
         (
             {"type": "python", "source": "def grade(sample, item): ..."},
