@@ -32,6 +32,7 @@ def _head(found: Why) -> list[str]:
     parent = f"parent: version {version.parent}" if version.parent is not None else "no parent: a base"
     return [
         f"version {version.version} of {found.lineage}: {version.stage}{verdict}",
+        *([f"  QUARANTINED: {version.quarantined}"] if version.quarantined else []),
         f"  {parent}; registered {iso(version.registered_ms)}",
         f"  files: {version.uri}" + (f", content {version.content_hash}" if version.content_hash else ""),
     ]

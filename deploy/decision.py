@@ -9,7 +9,7 @@ from millstream.codec import digest
 from millstream.deploy.evaluation import EvaluationRequest, Selection
 from millstream.deploy.gate import Judgement
 from millstream.evidence import GateEvidence, to_json
-from millstream.policy import AnyPolicyEvent, GateDecided, PolicyLedger, PolicyPromoted, Version
+from millstream.policy import BY_GATE, AnyPolicyEvent, GateDecided, PolicyLedger, PolicyPromoted, Version
 from millstream.settings import GateSettings
 
 
@@ -74,7 +74,7 @@ def decision_events(candidate: Candidate, judgement: Judgement) -> list[AnyPolic
                 version=candidate.version,
                 expected_champion=candidate.champion,
                 reason=judgement.reasons[0],
-                by="gate",
+                by=BY_GATE,
             )
         )
     return events

@@ -14,12 +14,14 @@ from millstream.policy import AnyPolicyEvent, Lineage, PolicyPromoted, PolicyRet
 from millstream.ports import Log
 
 
-def promote(log: Log, lineage: str, version: int, reason: str, by: str = "hand") -> Version:
-    """Make a version the champion. Raises `SettingsError` when there is no such version or it serves
-    already, `Conflict` when the champion moved meanwhile.
+def promote(
+    log: Log, lineage: str, version: int, reason: str, by: str = "hand", *, quarantined: bool = False
+) -> Version:
+    """Make a version the champion. Raises `SettingsError` when there is no such version, it serves already or
+    is quarantined (unless ``quarantined``), `Conflict` when the champion moved meanwhile.
     """
     found = _lineage(log, lineage)
-    _known(found, version)
+    _clean(found, _known(found, version), quarantined=quarantined)
     if found.champion == version:
         raise SettingsError(f"version {version} of {lineage!r} is the champion already")
     event = PolicyPromoted(
@@ -33,13 +35,17 @@ def promote(log: Log, lineage: str, version: int, reason: str, by: str = "hand")
     return _write(log, lineage, version, event)
 
 
-def rollback(log: Log, lineage: str, reason: str, to: int | None = None, by: str = "hand") -> Version:
-    """Serve an earlier version again: ``to``, or the previous champion. Raises as `promote` does."""
+def rollback(
+    log: Log, lineage: str, reason: str, to: int | None = None, by: str = "hand", *, quarantined: bool = False
+) -> Version:
+    """Serve an earlier version again: ``to``, or the newest former champion that is not quarantined. Raises as
+    `promote` does.
+    """
     found = _lineage(log, lineage)
-    version = found.previous if to is None else to
+    version = _former(found) if to is None else to
     if found.champion is None or version is None:
         raise SettingsError(f"lineage {lineage!r} has no earlier champion to go back to; name one with --to VERSION")
-    _known(found, version)
+    _clean(found, _known(found, version), quarantined=quarantined)
     served = {number for _, number in found.history}
     if version == found.champion or version not in served:
         known = ", ".join(map(str, sorted(served - {found.champion}))) or "none"
@@ -77,6 +83,21 @@ def _lineage(log: Log, name: str) -> Lineage:
         known = ", ".join(sorted(lineages)) or "none yet; set [policy] base and run `millstream up`"
         raise SettingsError(f"no lineage {name!r}; known: {known}")
     return lineages[name]
+
+
+def _former(lineage: Lineage) -> int | None:
+    """The previous champion, or, where that is quarantined, the newest before it that is not."""
+    others = [number for _, number in lineage.history if number != lineage.champion]
+    clean = [number for number in others if not lineage.versions[number].quarantined]
+    return lineage.previous if lineage.previous in clean else next(iter(reversed(clean)), None)
+
+
+def _clean(lineage: Lineage, version: Version, *, quarantined: bool) -> None:
+    if version.quarantined and not quarantined:
+        raise SettingsError(
+            f"version {version.version} of {lineage.name!r} is quarantined: {version.quarantined}; "
+            "`millstream why` shows what it learned from, --quarantined serves it all the same"
+        )
 
 
 def _known(lineage: Lineage, version: int) -> Version:

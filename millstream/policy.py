@@ -16,6 +16,8 @@ from millstream.recalls import EvidenceRecalled, Recalls
 from millstream.rollout import RolloutId
 
 Stage: TypeAlias = Literal["candidate", "challenger", "champion", "retired", "quarantined"]
+BY_GATE = "gate"
+"""Who promoted, where it was the gate."""
 Verdict: TypeAlias = Literal["promote", "refuse", "inconclusive"]
 
 
@@ -89,7 +91,9 @@ class GateDecided(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class PolicyPromoted(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A version serves from here on; ignored when ``expected_champion`` is not current."""
+    """A version serves from here on; ignored when ``expected_champion`` is not current, or when a gate that
+    did not know of a recall promotes what is quarantined.
+    """
 
     version: int
     expected_champion: int | None
@@ -294,6 +298,9 @@ class PolicyLedger(Struct, kw_only=True):
         return True
 
     def _PolicyPromoted(self, e: PolicyPromoted) -> bool:  # noqa: N802
+        version = self.lineage(e.lineage).versions.get(e.version)
+        if version is not None and version.quarantined and e.by == BY_GATE:
+            return False
         return self._serve(e.lineage, e.version, e.expected_champion, e.log_ms)
 
     def _PolicyRolledBack(self, e: PolicyRolledBack) -> bool:  # noqa: N802

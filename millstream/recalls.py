@@ -1,8 +1,8 @@
 """Recalls: evidence that was taken back. A recall names grades of one grader (by epoch, perhaps only those
 known since a time) or one trajectory; what it covers is no reward any more, from whatever time it is.
 
-A recalled epoch stays recalled: runs that a recalled grader goes on to grade are covered as well, until
-another epoch grades them.
+An epoch that is recalled without an end stays recalled: runs that its grader goes on to grade are covered
+as well, until another epoch grades them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,22 @@ from millstream.policy_event import PolicyEvent
 
 
 class Recall(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One recall: of ``grader`` in ``epochs`` for grades known at ``since_ms`` or later, or of a
-    ``trajectory_id``, in every revision.
+    """One recall: of ``grader`` in ``epochs`` for grades known at ``since_ms`` or later and before ``until_ms``
+    (0: whenever), or of a ``trajectory_id``, in every revision.
     """
 
     id: str
     grader: str = ""
     epochs: tuple[str, ...] = ()
     since_ms: int = 0
+    until_ms: int = 0
     trajectory_id: str = ""
     reason: str = ""
     log_ms: int = 0
+
+    def holds_at(self, known_ms: int) -> bool:
+        """Whether a grade known at a time lies in the recall's span."""
+        return self.since_ms <= known_ms and (not self.until_ms or known_ms < self.until_ms)
 
 
 class Recalls(Struct, kw_only=True):
@@ -44,7 +49,7 @@ class Recalls(Struct, kw_only=True):
     def covers(self, grader: str, epoch: str, known_ms: int) -> Recall | None:
         """The recall that covers a grade, or None."""
         for recall in self.graders.get(grader, {}).values():
-            if epoch in recall.epochs and known_ms >= recall.since_ms:
+            if epoch in recall.epochs and recall.holds_at(known_ms):
                 return recall
         return None
 
@@ -54,14 +59,16 @@ class Recalls(Struct, kw_only=True):
 
 
 class EvidenceRecalled(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """Evidence was taken back: grades of ``grader`` in ``epochs`` (known at ``since_ms`` or later), or a
-    whole ``trajectory_id``. It holds for every lineage and namespace; ``versions`` of this ``lineage``
-    learned from it, itself or through the version it started from, and ``trainings`` were asked to.
+    """Evidence was taken back: grades of ``grader`` in ``epochs`` (known at ``since_ms`` or later, and before
+    ``until_ms`` unless that is 0), or a whole ``trajectory_id``. It holds for every lineage and namespace;
+    ``versions`` of this ``lineage`` learned from it, themselves or through the version that they started
+    from, and ``trainings`` were asked to.
     """
 
     grader: str = ""
     epochs: tuple[str, ...] = ()
     since_ms: int = 0
+    until_ms: int = 0
     trajectory_id: str = ""
     versions: tuple[int, ...] = ()
     trainings: tuple[str, ...] = ()
@@ -76,6 +83,7 @@ class EvidenceRecalled(PolicyEvent, frozen=True, kw_only=True, omit_defaults=Tru
             grader=self.grader,
             epochs=self.epochs,
             since_ms=self.since_ms,
+            until_ms=self.until_ms,
             trajectory_id=self.trajectory_id,
             reason=self.reason,
             log_ms=self.log_ms,

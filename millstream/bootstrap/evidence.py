@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from millstream.bootstrap.policies import kept_gate
-from millstream.console import regrade_diff
+from millstream.console import recalled, regrade_diff
+from millstream.console.impact import Impact
 from millstream.console.regrade_diff import Plain, RegradeDiff
+from millstream.deploy.recall import Target, mends, recall_events
 from millstream.deploy.rejudging import Rejudged, rejudge_all
 from millstream.errors import SettingsError
 from millstream.grade import Grade, GradeGiven
 from millstream.graders import feedback
 from millstream.graders.running import effective
-from millstream.ledger import LedgerReader
+from millstream.ledger import LedgerReader, append_policy_events
+from millstream.ports import Log
 from millstream.streams.grading import attempts_of
 from millstream.streams.regrading import Progress, Regrading
 from millstream.trajectory import Trajectory
@@ -71,3 +74,77 @@ def preview(runtime: Runtime, work: Regrading, progress: Progress) -> Preview:
         diff=regrade_diff.diff(runtime.log, name, epoch, new(), plains, work.recalls),
         gates=tuple(rejudge_all(ledger, name, epoch, lambda archive: kept_gate(runtime, archive), gold)),
     )
+
+
+class Recalled(Struct, frozen=True, kw_only=True):
+    """A recall, made or only weighed (``written`` False): what is taken back, what rests on it, what mends it.
+    ``grades``: how many grades by epoch, those that stay included.
+    """
+
+    target: Target
+    reason: str
+    written: bool
+    stood: bool
+    grades: dict[str, int]
+    impact: Impact
+    mends: tuple[str, ...]
+
+
+def recall(runtime: Runtime, target: Target, reason: str, *, dry_run: bool) -> Recalled:
+    """Take evidence back, unless ``dry_run``: events for the buffer to follow, and marks on every version and
+    training that learned from it.
+    """
+    log = runtime.log
+    ledger = LedgerReader(log).refresh()
+    found = recalled.rests_on(log, target.grader, target.epochs, target.span, target.trajectory_id)
+    stood = target.stands(ledger)
+    if not stood and not dry_run:
+        lineages = list(dict.fromkeys([*(plan.lineage for plan in runtime.plans), *ledger.lineages]))
+        _write(log, lineages, target, found.impact, reason)
+        late = recalled.rests_on(log, target.grader, target.epochs, target.span, target.trajectory_id)
+        if late.impact.trainings != found.impact.trainings:
+            _write(log, lineages, target, late.impact, reason)
+    marked = [version.version for version in found.impact.versions]
+    return Recalled(
+        target=target,
+        reason=reason,
+        written=not stood and not dry_run,
+        stood=stood,
+        grades=found.grades,
+        impact=found.impact,
+        mends=tuple(mends(target, found.impact.champions, marked)),
+    )
+
+
+def _write(log: Log, lineages: Sequence[str], target: Target, found: Impact, reason: str) -> None:
+    versions: dict[str, list[int]] = {}
+    trainings: dict[str, list[str]] = {}
+    for version in found.versions:
+        versions.setdefault(version.lineage, []).append(version.version)
+    for training in found.trainings:
+        trainings.setdefault(training.lineage, []).append(training.training_id)
+    append_policy_events(log, recall_events(lineages, target, versions, trainings, reason))
+
+
+def recall_target(
+    log: Log, named: str, epochs: Sequence[str], span: tuple[int, int] = (0, 0), *, run: bool = False
+) -> Target:
+    """What a name means: a grader that has graded (all its epochs, or those given; ``span``: grades known
+    since and before, 0 for whenever), else a run. Raises `SettingsError` naming what is known.
+    """
+    known = recalled.epochs_of(log, named)
+    if known and not run:
+        for epoch in epochs:
+            if epoch not in known:
+                raise SettingsError(
+                    f"grader {named!r} gave no grade in epoch {epoch!r}; its epochs: {', '.join(known)}"
+                )
+        return Target(grader=named, epochs=tuple(epochs) or known, since_ms=span[0], until_ms=span[1])
+    graders = ", ".join(recalled.graders_in(log)) or "none yet"
+    if epochs or any(span):
+        raise SettingsError(
+            f"--epoch, --since and --until are for graders, and {named!r} has not graded; those that have: {graders}"
+        )
+    if not recalled.is_run(log, named):
+        raise SettingsError(f"{named!r} is no run in the log and no grader that has graded; those that have: {graders}")
+    return Target(trajectory_id=named)

@@ -242,19 +242,21 @@ class Runtime:
 
         return rebuild(self, lineage or self.plans[0].lineage, version)
 
-    def promote(self, lineage: str, version: int, reason: str) -> tuple[str, Version]:
+    def promote(self, lineage: str, version: int, reason: str, *, quarantined: bool = False) -> tuple[str, Version]:
         """Make a version the champion; the lineage and what the version is now."""
         from millstream.deploy.promotion import promote
 
         name = lineage or self.plans[0].lineage
-        return name, promote(self.log, name, version, reason)
+        return name, promote(self.log, name, version, reason, quarantined=quarantined)
 
-    def rollback(self, lineage: str, version: int | None, reason: str) -> tuple[str, Version]:
+    def rollback(
+        self, lineage: str, version: int | None, reason: str, *, quarantined: bool = False
+    ) -> tuple[str, Version]:
         """Serve an earlier version again; the lineage and what the version is now."""
         from millstream.deploy.promotion import rollback
 
         name = lineage or self.plans[0].lineage
-        return name, rollback(self.log, name, reason, version)
+        return name, rollback(self.log, name, reason, version, quarantined=quarantined)
 
     def retire(self, lineage: str, version: int, reason: str) -> tuple[str, Version]:
         """Retire a version; the lineage and what the version is now."""

@@ -49,6 +49,48 @@ def regrade(ctx: click.Context, grader: str, since: str | None, only_diff: bool,
         click.echo(f"{report.unreadable} runs could not be read")
 
 
+@click.command()
+@click.argument("target", metavar="GRADER|TRAJECTORY")
+@click.option("--epoch", "epochs", metavar="EPOCH", multiple=True, help="Only this epoch of the grader (repeatable).")
+@click.option("--since", metavar="TIME", help="Only grades known at an ISO time or later.")
+@click.option("--until", metavar="TIME", help="Only grades known before an ISO time (default: from now on as well).")
+@click.option("--trajectory", "run", is_flag=True, help="The name is a run's, though a grader has it, too.")
+@click.option("--reason", default="", help="Why; kept with the recall.")
+@click.option("--dry-run", is_flag=True, help="Say what rests on it; take nothing back.")
+@json_option
+@click.pass_context
+def recall(  # noqa: PLR0913 — one parameter an option
+    ctx: click.Context,
+    *,
+    target: str,
+    epochs: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    run: bool,
+    reason: str,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Take back what a bad grader, or one run, put into training.
+
+    Its grades stay in the log but are no rewards any more: a running `up` (or the next one) takes the rollouts
+    out of the buffer, and every version that learned from them, itself or through its parent, is quarantined.
+    The champion goes on serving until you roll back; what would mend it is said.
+    """
+    from millstream.bootstrap import evidence
+    from millstream.console import recalled
+
+    runtime = runtime_of(ctx)
+    span = (as_of_ms(since, "--since") or 0, as_of_ms(until, "--until") or 0)
+    named = evidence.recall_target(runtime.log, target, epochs, span, run=run)
+    found = evidence.recall(runtime, named, reason, dry_run=dry_run)
+    if as_json:
+        emit("recall", found)
+        return
+    rests = recalled.RestsOn(grades=found.grades, impact=found.impact)
+    click.echo(recalled.render(named.words, rests, found.mends, written=found.written, stood=found.stood))
+
+
 def _tell_diff(found: Preview, as_json: bool) -> None:
     import msgspec
 

@@ -9,6 +9,7 @@ from millstream.policy import Version
 
 lineage_option = click.option("--lineage", metavar="NAME", default="", help="The lineage (default: [policy] lineage).")
 reason_option = click.option("--reason", default="by hand", show_default=True, help="Why; kept with the decision.")
+quarantined_option = click.option("--quarantined", is_flag=True, help="Even one that learned from recalled evidence.")
 VERDICT_NO = 1
 
 
@@ -60,24 +61,32 @@ def gate(ctx: click.Context, version: int, dry_run: bool, lineage: str, as_json:
 @click.argument("version", type=int)
 @lineage_option
 @reason_option
+@quarantined_option
 @json_option
 @click.pass_context
-def promote(ctx: click.Context, version: int, lineage: str, reason: str, as_json: bool) -> None:
+def promote(ctx: click.Context, version: int, lineage: str, reason: str, quarantined: bool, as_json: bool) -> None:
     """Make VERSION the champion by hand."""
-    _tell(runtime_of(ctx).promote(lineage, version, reason), "is the champion now", as_json)
+    _tell(runtime_of(ctx).promote(lineage, version, reason, quarantined=quarantined), "is the champion now", as_json)
 
 
 @click.command()
 @click.option(
-    "--to", "version", metavar="VERSION", type=int, help="The version to serve again (default: the previous champion)."
+    "--to",
+    "version",
+    metavar="VERSION",
+    type=int,
+    help="The version to serve again (default: the last champion that is not quarantined).",
 )
 @lineage_option
 @reason_option
+@quarantined_option
 @json_option
 @click.pass_context
-def rollback(ctx: click.Context, version: int | None, lineage: str, reason: str, as_json: bool) -> None:
+def rollback(
+    ctx: click.Context, version: int | None, lineage: str, reason: str, quarantined: bool, as_json: bool
+) -> None:
     """Serve an earlier version again; in a running `up`, new runs get it within a second."""
-    _tell(runtime_of(ctx).rollback(lineage, version, reason), "is the champion again", as_json)
+    _tell(runtime_of(ctx).rollback(lineage, version, reason, quarantined=quarantined), "is the champion again", as_json)
 
 
 @click.command()
