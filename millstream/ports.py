@@ -71,6 +71,26 @@ class Log(Protocol):
         ...
 
 
+class TopicDifference(Struct, frozen=True, kw_only=True):
+    """Where a topic is not as the settings say; ``wrong``: no worker may run on it."""
+
+    key: str
+    found: str
+    wanted: str
+    wrong: bool = False
+
+
+class TopicState(Struct, frozen=True, kw_only=True):
+    """A topic of the closed list in a cluster. ``id`` empty: it is not there. ``done``: what was just changed."""
+
+    topic: str
+    name: str
+    id: str = ""
+    partitions: int = 0
+    differences: tuple[TopicDifference, ...] = ()
+    done: tuple[str, ...] = ()
+
+
 class Output(Struct, frozen=True):
     """What a processor wants appended; the partition follows from the key."""
 

@@ -49,6 +49,31 @@ class Storage(Section, frozen=True, kw_only=True):
     tracking: str = "sqlite:///mlflow.db"
 
 
+class KafkaSettings(Section, frozen=True, kw_only=True):
+    """The cluster behind ``[storage] log = "kafka://HOST:9092"``. ``namespace`` prefixes topics and groups.
+    ``partitions``, ``replication``, ``min_insync`` and the retentions (0: for ever) are what
+    ``topics create`` gives new topics. ``max_batch_bytes``: what one append may hold and still be one step.
+    The password: better ``MILLSTREAM_KAFKA__PASSWORD`` in the environment, or ``password_file``.
+    """
+
+    namespace: str = ""
+    partitions: Count = 4
+    replication: Count = 3
+    min_insync: Count = 2
+    telemetry_retention_s: Whole = 2_592_000
+    retention_s: Whole = 0
+    max_batch_bytes: Annotated[int, Meta(ge=1_000_000, le=90_000_000)] = 40_000_000
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    username: str = ""
+    password: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    timeout_s: PositiveSeconds = 10.0
+
+
 class Capture(Section, frozen=True, kw_only=True):
     """The edge: bounds and redaction before anything reaches the log. ``shares``: how many of the
     tasks go to train, held out and report, where the caller gives no split.
@@ -250,6 +275,7 @@ class Settings(Section, frozen=True, kw_only=True):
     """The whole tree, every default in it."""
 
     storage: Storage = field(default_factory=Storage)
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
     capture: Capture = field(default_factory=Capture)
     assembly: Assembly = field(default_factory=Assembly)
     graders: Graders = field(default_factory=Graders)

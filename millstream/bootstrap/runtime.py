@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,8 @@ from millstream.settings import Loaded, load
 
 if TYPE_CHECKING:
     from millstream.adapters.children import ChildPool
+    from millstream.adapters.kafka_log import KafkaLog
+    from millstream.adapters.kafka_topics import KafkaTopics
     from millstream.adapters.mlflow import MlflowTracker
     from millstream.adapters.redis import RedisBuffer
     from millstream.adapters.sqlite import Embedded
@@ -81,10 +83,44 @@ class Runtime:
         self._closers.append(found.close)
         return found
 
+    @cached_property
+    def _kafka(self) -> KafkaLog:
+        from millstream.bootstrap.parts import require
+
+        require("a log in Kafka ([storage] log)", "kafka")
+        from millstream.adapters.kafka_cluster import Cluster
+        from millstream.adapters.kafka_log import KafkaLog
+
+        found = KafkaLog(Cluster.of(self.loaded))
+        self._closers.append(found.close)
+        return found
+
+    @property
+    def on_kafka(self) -> bool:
+        """Whether the log is a Kafka cluster's."""
+        return self.loaded.settings.storage.log.startswith("kafka://")
+
     @property
     def log(self) -> Log:
-        """The log."""
-        return self._embedded.log
+        """The log: the embedded file, or a Kafka cluster."""
+        return self._kafka if self.on_kafka else self._embedded.log
+
+    @contextmanager
+    def topics(self) -> Iterator[KafkaTopics]:
+        """The topics of the cluster, to make and compare. Raises `SettingsError` for the embedded log."""
+        if not self.on_kafka:
+            raise SettingsError(
+                f"[storage] log = {self.loaded.settings.storage.log!r} makes its own topics; "
+                "with kafka://HOST:9092 they are made by this command"
+            )
+        from millstream.bootstrap.parts import require
+
+        require("a log in Kafka ([storage] log)", "kafka")
+        from millstream.adapters.kafka_cluster import Cluster
+        from millstream.adapters.kafka_topics import KafkaTopics
+
+        with closing(KafkaTopics(Cluster.of(self.loaded))) as found:
+            yield found
 
     @property
     def store(self) -> Store:

@@ -60,7 +60,7 @@ def show(ctx: click.Context, as_json: bool) -> None:
     loaded = settings_of(ctx)
     tree = msgspec.to_builtins(loaded.settings)
     rows = [
-        {"key": key, "value": mask(tree[key.split(".")[0]][key.split(".")[1]]), "source": source}
+        {"key": key, "value": mask(tree[key.split(".")[0]][key.split(".")[1]], key), "source": source}
         for key, source in loaded.sources.items()
     ]
     if as_json:

@@ -13,6 +13,7 @@ import pytest
 from millstream.adapters.clock import ManualClock
 from millstream.adapters.sqlite import Embedded, open_sqlite
 from millstream.ports import Log, Store
+from millstream.topics import ALL, TELEMETRY
 
 
 class Backend(Protocol):
@@ -79,13 +80,71 @@ def sqlite_backend(tmp_path: Path) -> Iterator[SqliteBackend]:
     made.close()
 
 
-FACTORIES: dict[str, Callable[[Path], Backend]] = {"sqlite": SqliteBackend}
+class KafkaBackend:
+    """A namespace of a Kafka node. It has no store of its own."""
+
+    clock = None
+
+    def __init__(self, url: str, namespace: str) -> None:
+        # imported here: the suites of the embedded file need no Kafka library
+        from millstream.adapters.kafka_cluster import Cluster, addresses_of
+        from millstream.adapters.kafka_log import KafkaLog
+        from millstream.adapters.kafka_topics import KafkaTopics
+        from millstream.settings import KafkaSettings
+
+        kafka = KafkaSettings(namespace=namespace, replication=1, min_insync=1, partitions=1)
+        self.cluster = Cluster(addresses=addresses_of(url), settings=kafka)
+        self.log_type = KafkaLog
+        self.topics = KafkaTopics(self.cluster)
+        self.topics.create()
+        self.opened: list[KafkaLog] = []
+        self.opener = (
+            "from millstream.adapters.kafka_cluster import Cluster\n"
+            "from millstream.adapters.kafka_log import KafkaLog\n"
+            "from millstream.settings import KafkaSettings\n"
+            f"log, store = KafkaLog({self.cluster!r}), None\n"
+        )
+
+    def open(self) -> tuple[Log, Store]:
+        self.opened.append(self.log_type(self.cluster))
+        return self.opened[-1], None
+
+    def create(self, topic: str, partitions: int) -> None:
+        name = self.cluster.topic(topic)
+        admin = self.topics.client.admin()
+        if name not in admin.list_topics():
+            configs = self.topics.wanted(TELEMETRY)[1]
+            asked = {"num_partitions": partitions, "replication_factor": 1, "configs": configs}
+            admin.create_topics({name: asked}, wait_for_metadata=True)
+
+    def delete(self, topic: str) -> None:
+        self.topics.delete(topic)
+
+    def trim(self, topic: str, partition: int, before: int) -> None:
+        from kafka import TopicPartition
+
+        place = TopicPartition(self.cluster.topic(topic), partition)
+        self.topics.client.admin().delete_records({place: before})
+
+    def close(self) -> None:
+        for log in self.opened:
+            log.close()
+        self.topics.delete(*(topic.name for topic in ALL))
+        self.topics.close()
 
 
-@pytest.fixture(params=sorted(FACTORIES))
+FACTORIES: dict[str, Callable[[pytest.FixtureRequest, Path], Backend]] = {
+    "sqlite": lambda _, folder: SqliteBackend(folder),
+    "kafka": lambda request, _: KafkaBackend(
+        request.getfixturevalue("kafka_node").url, request.getfixturevalue("prefix")
+    ),
+}
+
+
+@pytest.fixture(params=["sqlite", pytest.param("kafka", marks=pytest.mark.services)])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     """One adapter, empty."""
-    made = FACTORIES[request.param](tmp_path)
+    made = FACTORIES[request.param](request, tmp_path)
     yield made
     made.close()
 
