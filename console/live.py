@@ -74,7 +74,7 @@ def who_was_live(log: Log, at_ms: int) -> list[Live]:
 
 
 def _names(log: Log) -> list[str]:
-    return list(dict.fromkeys(event.lineage for event in policy_events(log)))
+    return list(dict.fromkeys(event.lineage for event in policy_events(log) if event.lineage))
 
 
 def render(lines: Sequence[Live]) -> str:
