@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,10 +11,22 @@ from typing import Any, Final
 from msgspec import Struct
 
 from millstream.errors import SettingsError
-from millstream.graders import correct, efficiency, finqa, groundedness, numeric, safety, schema, text, tools
+from millstream.graders import (
+    code_tests,
+    correct,
+    efficiency,
+    finqa,
+    groundedness,
+    numeric,
+    safety,
+    schema,
+    text,
+    tools,
+)
 from millstream.graders import format as form
 from millstream.graders.epochs import builtin_epoch, file_digest
 from millstream.graders.registry import Factory, Grader
+from millstream.sandboxing import Sandbox
 from millstream.settings import nearest
 
 
@@ -24,6 +37,8 @@ class Builtin(Struct, frozen=True):
     version: int
     factory: Factory
     tells: str
+    sandboxed: bool = False
+    """Whether its factory takes a sandbox."""
 
 
 BUILTINS: Final = {
@@ -35,6 +50,13 @@ BUILTINS: Final = {
         Builtin("contains", text.VERSION, text.contains, "the final answer holds the reference"),
         Builtin("finqa", finqa.VERSION, finqa.finqa, "the final answer is a FinQA program that gives the reference"),
         Builtin("schema", schema.VERSION, schema.json_schema, "the final answer fits a JSON Schema"),
+        Builtin(
+            "code",
+            code_tests.VERSION,
+            code_tests.code,
+            "share of the task's tests that the final answer's code passes, run in the sandbox",
+            sandboxed=True,
+        ),
         Builtin("format", form.VERSION, form.format_validity, "share of well-formed actions"),
         Builtin("tools", tools.VERSION, tools.tool_use, "the calls are the ones that the task expects"),
         Builtin("efficiency", efficiency.VERSION, efficiency.efficiency, "share of calls that were useful"),
@@ -49,15 +71,20 @@ BUILTINS: Final = {
 }
 
 
-def builtin(name: str, options: Mapping[str, Any] | None = None, root: Path | None = None) -> Grader:
+def builtin(
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    root: Path | None = None,
+    sandbox: Sandbox | None = None,
+) -> Grader:
     """A built-in grader with its options; an option ``file`` is relative to ``root``, and its content is
-    part of the epoch. Raises `SettingsError` for an unknown name or option.
+    part of the epoch. ``sandbox`` is for the one that runs code. Raises `SettingsError` for an unknown name or option.
     """
     made = BUILTINS.get(name)
     if made is None:
         raise SettingsError(f"unknown grader {name!r}{nearest(name, sorted(BUILTINS))}")
     given = dict(options or {})
-    known = list(inspect.signature(made.factory).parameters)
+    known = [option for option in inspect.signature(made.factory).parameters if option != "sandbox"]
     for option in given:
         if option not in known:
             hint = nearest(option, known) if known else "; it has no options"
@@ -66,4 +93,7 @@ def builtin(name: str, options: Mapping[str, Any] | None = None, root: Path | No
     if "file" in given:
         path = (root or Path()) / str(given["file"])
         given["file"], hashed["file"] = str(path), file_digest(path, f"[graders.options.{name}]")
+    if made.sandboxed:
+        given["sandbox"] = sandbox
+        hashed["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
     return Grader(name, made.factory(**given), epoch=builtin_epoch(name, made.version, hashed), source="builtin")

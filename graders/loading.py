@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, Unavailable
 from millstream.graders import feedback, messages
 from millstream.graders.builtin import BUILTINS, builtin
 from millstream.graders.hosted.means import NOTHING, Means
@@ -34,7 +34,7 @@ def load(settings: Graders, root: Path, spawn: Spawn, means: Means = NOTHING) ->
     code = any(not is_hosted(file) for file in settings.files)
     crew = _crew(settings, root, wanted, spawn) if code or wanted else None
     try:
-        return _set(settings, root, crew, hosted)
+        return _set(settings, root, crew, hosted, means)
     except SettingsError:
         if crew:
             crew.close()
@@ -47,7 +47,7 @@ def load_one(name: str, settings: Graders, root: Path, spawn: Spawn, means: Mean
     Its file is found among ``[graders] files``. Raises `SettingsError` naming the nearest one.
     """
     if name in BUILTINS and not settings.files:
-        return GraderSet([builtin(name, settings.options.get(name), root)])
+        return GraderSet([_builtin(name, settings, root, means)])
     enabled = Graders(
         enabled=(name,) if name in BUILTINS or name in offered() else (),
         files=settings.files,
@@ -79,7 +79,7 @@ def _hosted(settings: Graders, root: Path, means: Means) -> list[Grader]:
     return [load_hosted(_path(root, file), settings.options, means) for file in settings.files if is_hosted(file)]
 
 
-def _set(settings: Graders, root: Path, crew: Crew | None, hosted: Sequence[Grader]) -> GraderSet:
+def _set(settings: Graders, root: Path, crew: Crew | None, hosted: Sequence[Grader], means: Means) -> GraderSet:
     theirs = [grader.name for grader in (*hosted, *(crew.graders if crew else ()))]
     own = set(theirs)
     for name in own:
@@ -93,8 +93,18 @@ def _set(settings: Graders, root: Path, crew: Crew | None, hosted: Sequence[Grad
     for name in settings.options:
         if name not in {*BUILTINS, *own}:
             raise SettingsError(f"[graders.options.{name}]: no such grader{nearest(name, sorted({*BUILTINS, *own}))}")
-    builtins = [builtin(name, settings.options.get(name), root) for name in names]
+    builtins = [_builtin(name, settings, root, means) for name in names]
     return GraderSet([*builtins, *hosted], crew)
+
+
+def _builtin(name: str, settings: Graders, root: Path, means: Means) -> Grader:
+    """A built-in as the settings have it. One that runs code is refused at the start where no sandbox can be had."""
+    if BUILTINS[name].sandboxed and means.sandbox is not None:
+        try:
+            means.sandbox.check()
+        except Unavailable as error:
+            raise SettingsError(f"[graders] enabled names {name!r}: {error}") from None
+    return builtin(name, settings.options.get(name), root, means.sandbox)
 
 
 def _is_feedback(name: str) -> bool:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from millstream.graders.hosted.definitions import Endpoint, LabelModel, Python, ScoreModel, Single
 from millstream.graders.hosted.faults import HostedFault, Spent
 from millstream.graders.hosted.templates import Values
+from millstream.sandboxing import Sandbox
 
 
 class Answered(Struct, frozen=True, kw_only=True):
@@ -41,10 +42,13 @@ class CodeRunner(Protocol):
 
 
 class Means(Struct, frozen=True, kw_only=True):
-    """What there is to run with. ``propensity``: the share of runs that the judge's budget allows now."""
+    """What there is to run with. ``propensity``: the share of runs that the judge's budget allows now;
+    ``sandbox``: for the built-in that runs code under test.
+    """
 
     judge: Runner | None = None
     python: CodeRunner | None = None
+    sandbox: Sandbox | None = None
     endpoint: Runner | None = None
     propensity: Callable[[], float] = lambda: 1.0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import SettingsError
+from millstream.graders.builtin import BUILTINS
 from millstream.graders.hosted.code import PythonGraders
 from millstream.graders.hosted.definitions import Python, Single
 from millstream.graders.hosted.means import Means
@@ -26,8 +27,8 @@ def means_of(loaded: Loaded, judge: Judge | None, on_close: Callable[[Callable[[
     on_close(sandbox.close)
     code = PythonGraders(sandbox)
     if judge is None:
-        return Means(python=code)
-    return Means(python=code, judge=runner(judge), propensity=judge.budget.propensity)
+        return Means(python=code, sandbox=sandbox)
+    return Means(python=code, sandbox=sandbox, judge=runner(judge), propensity=judge.budget.propensity)
 
 
 def sandbox_of(loaded: Loaded) -> BubblewrapSandbox:
@@ -39,7 +40,9 @@ def sandbox_of(loaded: Loaded) -> BubblewrapSandbox:
 
 
 def needs_sandbox(loaded: Loaded) -> bool:
-    """Whether the settings name code that arrived as data: a hosted ``python`` grader, alone or in a multi."""
+    """Whether the settings name code that arrived as data: code under test, or a hosted ``python`` grader."""
+    if any(name in BUILTINS and BUILTINS[name].sandboxed for name in loaded.settings.graders.enabled):
+        return True
     files = [loaded.path(file) for file in loaded.settings.graders.files if is_hosted(file)]
     return any(isinstance(part, Python) for file in files for part in _parts(file))
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from millstream.adapters.sandbox import NoSandbox
 from millstream.graders.builtin import BUILTINS, builtin
+from millstream.settings import SandboxSettings
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent.parent / "unit" / "graders"
@@ -29,17 +31,19 @@ def module(name: str):
 
 def main() -> int:
     """Write the files of the graders named, or of all."""
+    sandbox = NoSandbox(SandboxSettings())
     make, case = module("conftest").make_run, module("test_epochs").make_case
     for name in sys.argv[1:] or sorted(BUILTINS):
         path = HERE / f"{name}.json"
         golden = json.loads(path.read_text(encoding="utf-8"))
         golden["version"] = BUILTINS[name].version
         for one in golden["cases"]:
-            one["grade"] = msgspec.to_builtins(builtin(name, one.get("options"))(case(one, make)))
+            one["grade"] = msgspec.to_builtins(builtin(name, one.get("options"), None, sandbox)(case(one, make)))
         lines = ",\n".join("  " + json.dumps(one, ensure_ascii=False) for one in golden["cases"])
         path.write_text(
             f'{{"grader": "{name}", "version": {golden["version"]}, "cases": [\n{lines}\n]}}\n', encoding="utf-8"
         )
+    sandbox.close()
     return 0
 
 

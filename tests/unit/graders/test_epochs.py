@@ -7,12 +7,14 @@ import json
 import msgspec
 import pytest
 
+from millstream.adapters.sandbox import NoSandbox
 from millstream.errors import SettingsError
 from millstream.events import Task
 from millstream.graders.answers import final_number
 from millstream.graders.builtin import BUILTINS, builtin
 from millstream.graders.epochs import base_epoch, builtin_epoch, judge_epoch, user_epoch, with_model
 from millstream.graders.files import answered
+from millstream.settings import SandboxSettings
 
 SOURCE = "import millstream as ms\nfrom helper import value\n@ms.grader\ndef g(t):\n    return value\n"
 
@@ -112,13 +114,22 @@ def test_the_content_of_a_named_file_counts(tmp_path):
     assert builtin("schema", {"file": "s.json"}, tmp_path).epoch != before
 
 
+@pytest.fixture(scope="module")
+def sandbox():
+    """What runs code under test here; the outcomes are those of the sandbox proper (tests/contracts)."""
+    made = NoSandbox(SandboxSettings())
+    yield made
+    made.close()
+
+
 @pytest.mark.parametrize("name", sorted(BUILTINS))
-def test_golden_outcomes_hold_the_version(name, root, make):
+def test_golden_outcomes_hold_the_version(name, root, make, sandbox):
     """An outcome that changes needs a higher version: raise VERSION in the grader's file, then write the
     golden file anew with `python tests/golden/graders/write.py`.
     """
     golden = json.loads((root / "tests" / "golden" / "graders" / f"{name}.json").read_text())
-    found = [msgspec.to_builtins(builtin(name, case.get("options"))(make_case(case, make))) for case in golden["cases"]]
+    cases = [(builtin(name, case.get("options"), None, sandbox), make_case(case, make)) for case in golden["cases"]]
+    found = [msgspec.to_builtins(grader(trajectory)) for grader, trajectory in cases]
     changed = [c for c, grade in zip(golden["cases"], found, strict=True) if outcome(c["grade"]) != outcome(grade)]
     if golden["version"] == BUILTINS[name].version:
         assert not changed, f"outcomes of {name} changed: raise its VERSION"
