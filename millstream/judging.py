@@ -47,13 +47,21 @@ class Busy(Unavailable):
 
 
 class Rejected(MillstreamError):
-    """The endpoint won't answer this question however often it is asked (a 4xx). ``form``: it said that it
-    can't be held to JSON in that form.
+    """The endpoint won't answer this however often it is asked (a 4xx). ``form``: it said that it can't be held to
+    JSON in that form.
     """
 
-    def __init__(self, message: str, *, form: bool = False) -> None:
+    def __init__(self, message: str, *, status: int = 400, body: bytes = b"", form: bool = False) -> None:
         super().__init__(message)
-        self.form = form
+        self.status, self.body, self.form = status, body, form
+
+
+class Poster(Protocol):
+    """Posts JSON to URLs. Safe to call from many threads."""
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> bytes:
+        """The body of the 200 that answers. Raises `Busy` or `Rejected`."""
+        ...
 
 
 class Endpoint(Protocol):

@@ -227,12 +227,15 @@ class MetricsSettings(Section, frozen=True, kw_only=True):
 
 class HostedSettings(Section, frozen=True, kw_only=True):
     """Grader JSON of the hosted service. ``on_failed``: what `millstream serve graders` answers when there is
-    no grade: a null reward with its flags, or an HTTP error.
+    no grade: a null reward with its flags, or an HTTP error. ``endpoints``: beginnings of the URLs that graders of
+    the kind ``endpoint`` may ask.
     """
 
     on_failed: Literal["null", "http_error"] = "null"
     source_bytes: Count = 256_000
     max_graders: Count = 64
+    endpoints: tuple[str, ...] = ()
+    endpoint_timeout_s: PositiveSeconds = 30.0
 
 
 class JudgeSettings(Section, frozen=True, kw_only=True):

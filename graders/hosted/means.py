@@ -66,7 +66,7 @@ class Means(Struct, frozen=True, kw_only=True):
             case Python() if self.python is not None:
                 return self.python.missing(definition)
             case Endpoint() if self.endpoint is None:
-                return f"{name} asks a URL: this version does not call endpoints"
+                return f"{name} asks a URL: [hosted] endpoints names the URLs that may be asked, and there is none"
         return ""
 
     def runner(self, definition: Single) -> Runner:

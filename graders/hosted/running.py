@@ -49,11 +49,17 @@ class Outcome(Struct, frozen=True, kw_only=True):
     spent: dict[str, Spent] = field(default_factory=dict)
 
 
-def run(definition: Definition, item: Mapping[str, Any], sample: Mapping[str, Any], means: Means = NOTHING) -> Outcome:
-    """Grade a sample. Raises nothing for what the grader, the item or the sample did; `MissingExtra` without
-    the similarity libraries. A kind that ``means`` lacks is `Failed`.
+def run(
+    definition: Definition,
+    item: Mapping[str, Any],
+    sample: Mapping[str, Any],
+    means: Means = NOTHING,
+    trace_id: str = "",
+) -> Outcome:
+    """Grade a sample; ``trace_id`` is told to endpoints. Raises nothing for what the grader, the item or the sample
+    did; `MissingExtra` without the similarity libraries. A kind that ``means`` lacks is `Failed`.
     """
-    values = {"item": item, "sample": sample}
+    values = {"item": item, "sample": sample, "trace_id": trace_id}
     if isinstance(definition, Multi):
         return _multi(definition, values, means)
     return _single(definition, values, means)

@@ -71,7 +71,7 @@ def graded(definition: Definition, means: Means = NOTHING) -> Callable[[Trajecto
     judged = any(isinstance(part, ScoreModel | LabelModel) for part in parts_of(definition))
 
     def asked(t: Trajectory) -> Told:
-        return told_of(run(definition, item_of_run(t), sample_of_run(t), means))
+        return told_of(run(definition, item_of_run(t), sample_of_run(t), means, t.id))
 
     return asked if not judged else lambda t: sampled(definition.name, t, means.propensity(), asked)
 

@@ -25,7 +25,7 @@ def judge_of(loaded: Loaded, on_close: Callable[[Callable[[], object]], None]) -
     if not settings.base_url:
         return None
     require("a judge ([judge] base_url)", "graders")
-    from millstream.adapters.chat_http import HttpChat
+    from millstream.adapters.http_client import HttpChat
     from millstream.adapters.sqlite_memory import SqliteMemory
     from millstream.graders.judges.judge import Judge, checked
 

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
+from millstream.bootstrap.parts import require
 from millstream.errors import SettingsError
 from millstream.graders.builtin import BUILTINS
 from millstream.graders.hosted.code import PythonGraders
 from millstream.graders.hosted.definitions import Python, Single
-from millstream.graders.hosted.means import Means
+from millstream.graders.hosted.endpoints import Endpoints
+from millstream.graders.hosted.means import Means, Runner
 from millstream.graders.hosted.parsing import parse
 from millstream.graders.hosted.stream import is_hosted, parts_of
 from millstream.graders.judges.hosted import runner
@@ -25,10 +29,23 @@ def means_of(loaded: Loaded, judge: Judge | None, on_close: Callable[[Callable[[
     """The means that the settings name. ``on_close`` takes what ends them."""
     sandbox = sandbox_of(loaded)
     on_close(sandbox.close)
-    code = PythonGraders(sandbox)
+    known = Means(python=PythonGraders(sandbox), sandbox=sandbox, endpoint=_endpoints(loaded, on_close))
     if judge is None:
-        return Means(python=code, sandbox=sandbox)
-    return Means(python=code, sandbox=sandbox, judge=runner(judge), propensity=judge.budget.propensity)
+        return known
+    return structs.replace(known, judge=runner(judge), propensity=judge.budget.propensity)
+
+
+def _endpoints(loaded: Loaded, on_close: Callable[[Callable[[], object]], None]) -> Runner | None:
+    """What asks the URLs that the settings allow; None when they allow none."""
+    settings = loaded.settings.hosted
+    if not settings.endpoints:
+        return None
+    require("[hosted] endpoints", "graders")
+    from millstream.adapters.http_client import HttpPoster
+
+    poster = HttpPoster()
+    on_close(poster.close)
+    return Endpoints(poster, settings.endpoints, settings.endpoint_timeout_s)
 
 
 def sandbox_of(loaded: Loaded) -> BubblewrapSandbox:

@@ -214,7 +214,7 @@ def test_a_failed_part_that_no_formula_names_sets_its_flag_alone():
             "python_grader_server_error",
             "in a sandbox only",
         ),
-        ({"type": "endpoint", "url": "https://example.org"}, "other_error", "does not call endpoints"),
+        ({"type": "endpoint", "url": "https://example.org"}, "other_error", "names the URLs that may be asked"),
     ],
 )
 def test_what_cannot_be_run_yet_says_why(body, flag, told):

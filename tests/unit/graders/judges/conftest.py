@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.adapters.chat_http import HttpChat
+from millstream.adapters.http_client import HttpChat
 from millstream.adapters.sqlite_memory import SqliteMemory
 from millstream.graders.judges.judge import Judge, Question
 from millstream.settings import JudgeSettings
