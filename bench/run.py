@@ -17,6 +17,7 @@ BENCHES = {
     "log": "the embedded path end to end: append, assemble, grade, buffer",
     "graders": "built-in graders and the grade stage",
     "numeric_answers": "which renderings of right and wrong answers the numeric grader accepts",
+    "alarms": "false alarms and detection of the alarms, simulated",
     "sdk": "what a call costs the agent",
 }
 

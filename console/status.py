@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from millstream.console.alarms import notes as alarm_notes
 from millstream.console.catalog import ledger
 from millstream.console.tables import columns
 from millstream.policy import Lineage, PolicyLedger
@@ -77,7 +78,7 @@ def status(
         buffers=dict(buffers),
         trainings=dict(Counter(t.state for t in fold.trainings.values())),
         lineages=tuple(_lineage(fold, lineage) for lineage in fold.lineages.values()),
-        notes=tuple(_notes(topics, stages, buffers, policy_base)),
+        notes=(*alarm_notes(fold.graders), *_notes(topics, stages, buffers, policy_base)),
     )
 
 

@@ -14,6 +14,7 @@ from millstream.console.catalog import decisions, grade_events, policy_events
 from millstream.console.live import Service, services
 from millstream.errors import SettingsError
 from millstream.grade import GradeGiven, Tally
+from millstream.grader_events import AlarmCleared, AlarmRaised
 from millstream.policy import GateDecided, PolicyLedger, Training, Version
 from millstream.ports import Log
 from millstream.rollout import (
@@ -71,7 +72,8 @@ class WhyTraining(Struct, frozen=True, kw_only=True):
 
 class Why(Struct, frozen=True, kw_only=True):
     """The whole answer. ``epochs``: how many of the grades came from each ``grader@epoch``;
-    ``refused``: what the same buffer namespace refused, by reason.
+    ``refused``: what the same buffer namespace refused, by reason. ``alarms``: those that its own
+    runs raised, ``cleared`` what ended them.
     """
 
     lineage: str
@@ -83,6 +85,8 @@ class Why(Struct, frozen=True, kw_only=True):
     refused: dict[str, int]
     gates: tuple[GateDecided, ...]
     served: tuple[Service, ...]
+    alarms: tuple[AlarmRaised, ...] = ()
+    cleared: tuple[AlarmCleared, ...] = ()
 
 
 def why(log: Log, version: int, lineage: str) -> Why:
@@ -90,7 +94,7 @@ def why(log: Log, version: int, lineage: str) -> Why:
     ledger = PolicyLedger()
     for event in policy_events(log):
         ledger.apply(event)
-    found = _find(ledger, lineage, version)
+    found, book = _find(ledger, lineage, version), ledger.graders
     training = ledger.trainings.get(found.training_id)
     wanted = training.request.rollout_ids if training else ()
     admitted, told, refused = _decisions(log, set(wanted), training.request.namespace if training else "")
@@ -110,6 +114,8 @@ def why(log: Log, version: int, lineage: str) -> Why:
         refused=refused,
         gates=tuple(ledger.gates.get((lineage, version), ())),
         served=tuple(s for s in services(log) if (s.lineage, s.version) == (lineage, version)),
+        alarms=(alarms := tuple(a for a in book.alarms.values() if (a.lineage, a.version) == (lineage, version))),
+        cleared=tuple(book.cleared[a.id] for a in alarms if a.id in book.cleared),
     )
 
 

@@ -22,6 +22,7 @@ def render(found: Why, shown: int = SHOWN) -> str:
         _rollouts(found, shown),
         *(_gate(decided) for decided in found.gates),
         _service(found),
+        _alarms(found),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -113,3 +114,14 @@ def _service(found: Why) -> list[str]:
         f"({s.reason}{', by ' + s.by if s.by else ''})"
         for s in found.served
     ]
+
+
+def _alarms(found: Why) -> list[str]:
+    cleared = {event.alarm_id: event for event in found.cleared}
+    lines = []
+    for alarm in found.alarms:
+        end = cleared.get(alarm.id)
+        state = f"cleared {iso(end.log_ms)}: {end.reason}" if end else "it stands"
+        lines += [f"{alarm.alarm} alarm {iso(alarm.log_ms)} by its runs: {alarm.reason}; {state}"]
+        lines += [f"  for example {', '.join(alarm.trajectory_ids[-3:])}"] if alarm.trajectory_ids else []
+    return lines

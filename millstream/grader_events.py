@@ -7,6 +7,7 @@ somebody looked and says why the training may go on.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -18,6 +19,14 @@ GraderVerdict: TypeAlias = Literal["sound", "weak", "blind", "untested"]
 knew none of the right answers, so nothing was learned. Only the first two bar it from the gate.
 """
 AlarmKind: TypeAlias = Literal["hack", "avoidance", "drift", "disagreement"]
+
+
+def stopped(alarm: AlarmRaised) -> str:
+    """Why nothing is trained while an alarm stands, and the mend, in words."""
+    mend = f"look at its runs (`millstream alarms show {alarm.id}`), then `millstream alarms clear {alarm.id}`"
+    return f"{alarm.alarm} alarm: {alarm.reason}; {mend}"
+
+
 EVERY_LINEAGE = ""
 """The lineage of an event that is about a grader, whoever is trained on it."""
 
@@ -108,6 +117,10 @@ class GraderBook(Struct, kw_only=True):
     def standing(self, lineage: str) -> list[AlarmRaised]:
         """The alarms of a lineage that nobody has cleared, oldest first."""
         return [a for a in self.alarms.values() if a.lineage == lineage and a.id not in self.cleared]
+
+    def stopping(self, lineage: str, graders: Collection[str]) -> AlarmRaised | None:
+        """The alarm that keeps a lineage from being trained on a reward made of these graders, or None."""
+        return next((a for a in self.standing(lineage) if a.stops and not set(a.graders).isdisjoint(graders)), None)
 
     def unfit(self, grader: str) -> GraderExamined | None:
         """The examination that bars a grader from the gate, or None."""

@@ -30,6 +30,22 @@ class Position(Struct, frozen=True, order=True):
     index: int = 0
 
 
+class Habits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a run was done, in figures: what the alarms watch. ``broken``: calls whose arguments could not be
+    read; ``repeated``: calls made before with the same arguments; ``chars``: length of what the policy wrote;
+    ``repetition``: share of its words that repeat a row of four seen before; ``asked``: it ended in a question
+    to the user, and had changed nothing.
+    """
+
+    calls: int = 0
+    broken: int = 0
+    failed: int = 0
+    repeated: int = 0
+    chars: int = 0
+    repetition: float = 0.0
+    asked: bool = False
+
+
 class RolloutFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What admission, grouping and triggers need to know of a trajectory, without its text.
 
@@ -57,6 +73,7 @@ class RolloutFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: int = 0
     token_hash: str = ""
     signature: tuple[int, ...] = ()
+    habits: Habits = field(default_factory=Habits)
 
 
 class GradingFinished(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=True):

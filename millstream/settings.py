@@ -274,6 +274,31 @@ class ServeSettings(Section, frozen=True, kw_only=True):
     stop_timeout_s: Count = 10
 
 
+class AlarmSettings(Section, frozen=True, kw_only=True):
+    """When the stream says that a reward is being fooled (see docs/graders.md). ``gold``: the grader whose word
+    stands against the reward's; where it is feedback, ``gold_wait_s`` is how long a run waits for it.
+    ``fooled_share``: how often the reward may pay what gold fails. ``reference_runs``: how many runs make
+    something to compare with; ``slack`` and ``drift_slack`` how much more than it is no news. ``stops``: which
+    alarms stop training.
+    """
+
+    enabled: bool = True
+    gold: str = "feedback"
+    gold_pass: float = 0.5
+    gold_wait_s: Seconds = 21_600
+    false_alarm: Annotated[float, Meta(gt=0, le=0.5)] = 0.01
+    fooled_share: Annotated[float, Meta(gt=0, lt=1)] = 0.05
+    reference_runs: Count = 200
+    slack: Share = 0.02
+    drift_slack: Share = 0.10
+    stops: tuple[Literal["hack", "avoidance", "drift", "disagreement"], ...] = (
+        "hack",
+        "avoidance",
+        "drift",
+        "disagreement",
+    )
+
+
 class Settings(Section, frozen=True, kw_only=True):
     """The whole tree, every default in it."""
 
@@ -289,6 +314,7 @@ class Settings(Section, frozen=True, kw_only=True):
     policy: PolicySettings = field(default_factory=PolicySettings)
     trainer: TrainerSettings = field(default_factory=TrainerSettings)
     gate: GateSettings = field(default_factory=GateSettings)
+    alarms: AlarmSettings = field(default_factory=AlarmSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     hosted: HostedSettings = field(default_factory=HostedSettings)
     judge: JudgeSettings = field(default_factory=JudgeSettings)

@@ -9,6 +9,7 @@ import msgspec
 from millstream.codec import digest
 from millstream.events import Interface, MessageReceived, ModelResponded, TaskId
 from millstream.rollout import RolloutFacts
+from millstream.streams.habits import habits_of
 from millstream.streams.signatures import signature
 from millstream.trajectory import Trajectory
 
@@ -41,6 +42,7 @@ def facts_of(t: Trajectory, size: int) -> RolloutFacts:
         steps=len(responses),
         token_hash=token_hash(responses, text),
         signature=signature(text),
+        habits=habits_of(t, text),
     )
 
 

@@ -2,7 +2,8 @@
 
 A group is informative when its rewards differ. A request pins every rollout that may be used now, those
 released by a refused candidate included; but only groups that came since the last request count towards
-asking again. While a training is open, or its candidate awaits the gate, nothing is asked.
+asking again. While a training is open, its candidate awaits the gate, or an alarm says that the reward is
+being fooled, nothing is asked.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class TriggerState(Struct, kw_only=True):
 
 
 class Trigger:
-    """One trigger for one lineage and namespace. ``max_uses`` is the buffer's."""
+    """One trigger for one lineage and namespace. ``max_uses`` is the buffer's, ``graders`` those that the
+    reward is made of: while an alarm about one of them stands, nothing is asked for.
+    """
 
     inputs = (BUFFER_EVENTS.name, POLICY_EVENTS.name)
 
@@ -53,6 +56,7 @@ class Trigger:
         lineage: str,
         namespace: str,
         max_uses: int = 3,
+        graders: frozenset[str] = frozenset(),
         name: str = "trigger",
     ) -> None:
         self.name = name
@@ -61,6 +65,7 @@ class Trigger:
         self.lineage = lineage
         self.namespace = namespace
         self.max_uses = max_uses
+        self.graders = graders
         self._claim_timeout_ms = int(trainer.claim_timeout_s * 1000)
         self.state = TriggerState(policies=PolicyLedger(claim_timeout_ms=self._claim_timeout_ms))
 
@@ -124,6 +129,8 @@ class Trigger:
         if not self._enough() or (champion := self.state.policies.champion(self.lineage)) is None:
             return None
         if blocked_by(self.state.policies, self.lineage, self.settings) or self._behind():
+            return None
+        if self.state.policies.graders.stopping(self.lineage, self.graders) is not None:
             return None
         choice = choose(self.state.buffer, self.state.policies, self.settings, self.lineage, champion, self.max_uses)
         self.state.fresh = {g: told for g, told in self.state.fresh.items() if g in choice.usable}

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.codec import digest
 from millstream.errors import SettingsError
-from millstream.grader_events import GraderExamined
+from millstream.grader_events import AlarmCleared, GraderExamined
 from millstream.graders.attacks.battery import VERSION
 from millstream.graders.attacks.examination import examine, examined
 from millstream.graders.attacks.specimens import STANDARD, specimens_of
@@ -76,5 +77,18 @@ def attack(runtime: Runtime, name: str, tasks: Path | None = None) -> GraderExam
     finally:
         graders.close()
     event = examined(name, made.epoch, found, own_tasks=tasks is not None)
+    append_policy_events(runtime.log, [event])
+    return event
+
+
+def clear_alarm(runtime: Runtime, alarm_id: str, reason: str) -> AlarmCleared:
+    """Clear an alarm that stands. Raises `SettingsError` when there is none of that id."""
+    book = LedgerReader(runtime.log).refresh().graders
+    alarm = book.alarms.get(alarm_id)
+    if alarm is None or alarm_id in book.cleared:
+        why = "is cleared already" if alarm is not None else "is none"
+        raise SettingsError(f"alarm {alarm_id!r} {why}; `millstream alarms list` shows what stands")
+    identity = digest("cleared", alarm_id)
+    event = AlarmCleared(id=identity, lineage=alarm.lineage, alarm_id=alarm_id, reason=reason, by="hand")
     append_policy_events(runtime.log, [event])
     return event

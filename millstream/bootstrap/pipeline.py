@@ -21,6 +21,7 @@ from millstream.errors import Unavailable
 from millstream.graders.reward import Formula
 from millstream.partition import unslot
 from millstream.ports import Gap, Log, Processor, Store
+from millstream.streams.alarms import AlarmStage
 from millstream.streams.assembly import Assembler
 from millstream.streams.buffering import BufferingStage
 from millstream.streams.closing import close_open
@@ -182,6 +183,7 @@ def build(runtime: Runtime) -> Pipeline:
         (Assembler(settings.assembly, topic_id=log.topic_id(TELEMETRY.name)), False),
         (GradingStage(runtime.graders, topic_id=log.topic_id(TRAJECTORIES.name)), False),
         *((_buffering(runtime, plan), True) for plan in runtime.plans),
+        *((_alarms(runtime, plan), True) for plan in runtime.plans if plan.alarms.enabled),
         *((_trigger(runtime, plan), True) for plan in runtime.plans if plan.base is not None and plan.trigger.enabled),
     ]
     runners = [StageRunner(one, log, store, every_partition=every, watch=runtime.monitor) for one, every in processors]
@@ -210,6 +212,16 @@ def _buffering(runtime: Runtime, plan: Plan) -> BufferingStage:
     )
 
 
+def _alarms(runtime: Runtime, plan: Plan) -> AlarmStage:
+    return AlarmStage(
+        plan.alarms,
+        plan.reward,
+        lineage=plan.lineage,
+        lineages=frozenset({plan.lineage}) if len(runtime.plans) > 1 else frozenset(),
+        name=f"alarms{_suffix(runtime, plan)}",
+    )
+
+
 def _trigger(runtime: Runtime, plan: Plan) -> Trigger:
     gated = plan.gate.enabled and bool(plan.gate.evaluation)
     return Trigger(
@@ -218,5 +230,6 @@ def _trigger(runtime: Runtime, plan: Plan) -> Trigger:
         lineage=plan.lineage,
         namespace=plan.namespace,
         max_uses=plan.buffer.max_uses,
+        graders=Formula.of(plan.reward).names,
         name=f"trigger{_suffix(runtime, plan)}",
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from millstream.settings import (
+    AlarmSettings,
     BufferSettings,
     GateSettings,
     Loaded,
@@ -30,6 +31,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     trainer: TrainerSettings
     gate: GateSettings
     first_gated: int = 2
+    alarms: AlarmSettings = AlarmSettings()
 
     @property
     def namespace(self) -> str:
@@ -48,4 +50,5 @@ def plan_of(loaded: Loaded) -> Plan:
         trigger=settings.trigger,
         trainer=settings.trainer,
         gate=settings.gate,
+        alarms=settings.alarms,
     )

@@ -186,12 +186,18 @@ def training_folder(runtime: Runtime, training_id: str) -> Path:
 
 def request_training(runtime: Runtime, lineage: str, algorithm: str) -> TrainingRequested:
     """Ask for a training on everything the buffer holds for the champion. Raises `SettingsError` when
-    there is no champion or nothing to train on.
+    there is no champion or nothing to train on, or while an alarm says that the reward is being fooled.
     """
+    from millstream.grader_events import stopped
+    from millstream.graders.reward import Formula
     from millstream.ledger import append_policy_events
     from millstream.streams.trigger import request_by_hand
 
     plan = runtime.plan(lineage)
+    graders = LedgerReader(runtime.log).refresh().graders
+    alarm = graders.stopping(plan.lineage, Formula.of(plan.reward).names)
+    if alarm is not None:
+        raise SettingsError(f"nothing is trained on this reward: {stopped(alarm)}")
     request = request_by_hand(
         runtime.log,
         plan.trigger,
