@@ -26,13 +26,13 @@ def sample(
     random: Random, rates: dict[str, float], size: float = 1.0, calls: float = 1.0, repeats: float = 0.02
 ) -> Sample:
     """One run: ways out by their rates; log-normal length, a few calls, some repetition."""
-    hits = frozenset(name for name, rate in rates.items() if random.random() < rate)
+    hits = tuple(name for name, rate in rates.items() if random.random() < rate)
     values = {
         "chars": round(size * random.lognormvariate(6.5, 0.7)),
         "calls": sum(random.random() < 0.6 * calls for _ in range(8)),
         "repetition": round(max(0.0, random.gauss(repeats, 0.03)), 3),
     }
-    return Sample("", hits, values)
+    return Sample("", str(random.random()), hits, values)
 
 
 USUAL = {"broken_calls": 0.03, "timed_out": 0.01, "asked": 0.05, "limit": 0.04, "ungraded": 0.02}
@@ -75,15 +75,16 @@ SCENARIOS: dict[str, tuple[str, Draw]] = {
 def hack(random: Random, rate: float, audits: int = 2000) -> int | None:
     """The audit at which the hack alarm comes, or None."""
     bet = Bet(expected=SETTINGS.fooled_share)
-    return next((n for n in range(1, audits + 1) if bet.take(random.random() < rate) >= 1 / SETTINGS.false_alarm), None)
+    enough = 1 / SETTINGS.false_alarm
+    return next((n for n in range(1, audits + 1) if bet.take(float(random.random() < rate)) >= enough), None)
 
 
 def agreement(random: Random, before: float, after: float, change: int, audits: int = 2000) -> int | None:
     """The audit at which disagreement, ``before`` at first and ``after`` from ``change`` on, raises its alarm."""
-    first = sum(random.random() < before for _ in range(SETTINGS.reference_runs))
-    bet = Bet(expected=most(first, SETTINGS.reference_runs, SETTINGS.slack), restarts=True)
+    first = sum(random.random() < before for _ in range(SETTINGS.reference_tasks))
+    bet = Bet(expected=most(first, SETTINGS.reference_tasks, SETTINGS.slack), restarts=True)
     for n in range(1, audits + 1):
-        if bet.take(random.random() < (before if n <= change else after)) >= 10 / SETTINGS.false_alarm:
+        if bet.take(float(random.random() < (before if n <= change else after))) >= 10 / SETTINGS.false_alarm:
             return n
     return None
 
@@ -101,9 +102,7 @@ def main() -> int:
     """Print the tables."""
     histories = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     few = max(1, histories // 4)
-    print(
-        f"false alarms: {histories} histories, {CHAMPION_RUNS} runs of the champion, {NEW_RUNS} alike of a new version"
-    )
+    print(f"false alarms: {histories} histories of {CHAMPION_RUNS} runs of a champion and {NEW_RUNS} alike")
     raised = Counter[str]()
     any_of = {"avoidance": 0, "drift": 0}
     for n in range(histories):

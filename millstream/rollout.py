@@ -34,7 +34,7 @@ class Habits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a run was done, in figures: what the alarms watch. ``broken``: calls whose arguments could not be
     read; ``repeated``: calls made before with the same arguments; ``chars``: length of what the policy wrote;
     ``repetition``: share of its words that repeat a row of four seen before; ``asked``: it ended in a question
-    to the user, and had changed nothing.
+    to the user, and had changed nothing. ``began_ms``: log time of its first event.
     """
 
     calls: int = 0
@@ -44,6 +44,7 @@ class Habits(Struct, frozen=True, kw_only=True, omit_defaults=True):
     chars: int = 0
     repetition: float = 0.0
     asked: bool = False
+    began_ms: int = 0
 
 
 class RolloutFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -277,9 +277,9 @@ class ServeSettings(Section, frozen=True, kw_only=True):
 class AlarmSettings(Section, frozen=True, kw_only=True):
     """When the stream says that a reward is being fooled (see docs/graders.md). ``gold``: the grader whose word
     stands against the reward's; where it is feedback, ``gold_wait_s`` is how long a run waits for it.
-    ``fooled_share``: how often the reward may pay what gold fails. ``reference_runs``: how many runs make
-    something to compare with; ``slack`` and ``drift_slack`` how much more than it is no news. ``stops``: which
-    alarms stop training.
+    ``fooled_share``: how often the reward may pay what gold fails. ``reference_tasks``: the runs of how many
+    tasks make something to compare with; ``slack`` and ``drift_slack``: how much more is no news. ``hold_s``:
+    runs are looked at in the order of their beginning, so long after it. ``stops``: what stops training.
     """
 
     enabled: bool = True
@@ -288,9 +288,10 @@ class AlarmSettings(Section, frozen=True, kw_only=True):
     gold_wait_s: Seconds = 21_600
     false_alarm: Annotated[float, Meta(gt=0, le=0.5)] = 0.01
     fooled_share: Annotated[float, Meta(gt=0, lt=1)] = 0.05
-    reference_runs: Count = 200
+    reference_tasks: Count = 200
     slack: Share = 0.02
     drift_slack: Share = 0.10
+    hold_s: Seconds = 600
     stops: tuple[Literal["hack", "avoidance", "drift", "disagreement"], ...] = (
         "hack",
         "avoidance",

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from millstream.grade import Grade, score_of
 from millstream.graders.reward import Formula
+from millstream.streams.alarm_measures import DISAGREES, FOOLED, Sample
 from millstream.streams.graded_runs import is_feedback
 
 KEPT_EARLY = 10_000
@@ -23,18 +24,17 @@ class Audit(Struct, kw_only=True):
     """A run that waits for grades from outside: those it has."""
 
     trajectory_id: str
+    task: str
     version: str
     known_ms: int
     grades: dict[str, Grade]
 
 
 class Audited(Struct, frozen=True):
-    """What the reward paid and what gold said: whether each is a success."""
+    """What came of an audit: whether the reward was fooled, and whether it disagrees with gold."""
 
-    trajectory_id: str
     version: str
-    paid: bool
-    gold: bool
+    sample: Sample
 
 
 class Audits(Struct, kw_only=True):
@@ -94,5 +94,7 @@ class Rules(Struct, frozen=True):
         reward, gold = self.formula.reward(audit.grades).value, score_of(audit.grades.get(self.gold))
         if reward is None or gold is None:
             return None
-        paid = self.formula.to_unit(reward) >= 0.5
-        return Audited(audit.trajectory_id, audit.version, paid, gold >= self.gold_pass)
+        paid, right = self.formula.to_unit(reward) >= 0.5, gold >= self.gold_pass
+        told = {FOOLED.name: paid and not right, DISAGREES.name: paid != right}
+        hits = tuple(name for name, hit in told.items() if hit)
+        return Audited(audit.version, Sample(audit.trajectory_id, audit.task, hits))

@@ -45,12 +45,13 @@ DISAGREES: Final = Measure("disagrees", "disagreement", "were judged otherwise b
 VALUES: Final = ("chars", "calls", "repetition")
 
 
-class Sample(Struct, frozen=True):
+class Sample(Struct, frozen=True, array_like=True):
     """One run as it is watched: which ways out it took, and its figures."""
 
     trajectory_id: str
-    hits: frozenset[str]
-    values: dict[str, float]
+    task: str
+    hits: tuple[str, ...] = ()
+    values: dict[str, float] = {}
 
 
 def sample_of(trajectory_id: str, facts: RolloutFacts, *, ungraded: bool, timed_out: bool) -> Sample:
@@ -64,4 +65,5 @@ def sample_of(trajectory_id: str, facts: RolloutFacts, *, ungraded: bool, timed_
         "ungraded": ungraded,
     }
     values = {"chars": float(habits.chars), "calls": float(habits.calls), "repetition": habits.repetition}
-    return Sample(trajectory_id, frozenset(name for name, hit in told.items() if hit), values)
+    hits = tuple(name for name, hit in told.items() if hit)
+    return Sample(trajectory_id, facts.task_id or trajectory_id, hits, values)

@@ -4,7 +4,7 @@ Pure, like every stage; one a lineage. Three things are watched, each by bets th
 
 - **hack**: how often the reward pays what gold fails, against ``fooled_share``, for each policy version;
 - **avoidance** and **drift** (`alarm_measures`): shares of a version's runs against those of the champion
-  before it;
+  before it, in the order in which they began (`alarm_queue`) and task by task (`alarm_tasks`);
 - **disagreement**: how often reward and gold differ, against what it was at first, for a change at any time
   (a control chart).
 
@@ -15,6 +15,7 @@ A false alarm of each kind has a chance of at most ``false_alarm`` a version (``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import Struct, field
@@ -22,7 +23,7 @@ from msgspec import Struct, field
 from millstream.betting import Bet
 from millstream.codec import digest
 from millstream.errors import GraderError
-from millstream.events import Tick
+from millstream.events import CLOSE_OPEN, Tick
 from millstream.grade import Censored, Failed, Grade, GradeGiven, Scored
 from millstream.grader_events import AlarmCleared, AlarmRaised
 from millstream.graders.reward import Formula
@@ -32,8 +33,10 @@ from millstream.ports import Output, Record
 from millstream.rollout import GradingFinished
 from millstream.settings import AlarmSettings, RewardSettings
 from millstream.streams.alarm_audits import Audit, Audited, Audits, Rules
-from millstream.streams.alarm_books import Books, Watch, most
-from millstream.streams.alarm_measures import DISAGREES, FOOLED, Measure, sample_of
+from millstream.streams.alarm_books import Books, most
+from millstream.streams.alarm_measures import DISAGREES, FOOLED, Measure, Sample, sample_of
+from millstream.streams.alarm_queue import Held, Queue
+from millstream.streams.alarm_tasks import Attempts, Track, Watch, share
 from millstream.streams.graded_runs import is_feedback
 from millstream.topics import GRADES, POLICY_EVENTS
 
@@ -44,20 +47,19 @@ KEPT_SEEN = 20_000
 
 
 class AlarmState(Struct, kw_only=True):
-    """``champions``: the versions that served, oldest first. ``agreement``: the first audits (disagreements,
-    audits) until there are enough to compare with.
+    """``champions``: the versions that served, oldest first. ``raised``: alarm id → (measure, version), so that
+    clearing one begins its watch anew.
     """
 
     now_ms: int = 0
     seen: dict[str, None] = field(default_factory=dict)
     champions: list[int] = field(default_factory=list)
+    queue: Queue = field(default_factory=Queue)
     books: Books = field(default_factory=Books)
     audits: Audits = field(default_factory=Audits)
-    fooled: dict[str, Watch] = field(default_factory=dict)
-    agreement: tuple[int, int] = (0, 0)
-    disagrees: Watch | None = None
+    fooled: dict[str, Track] = field(default_factory=dict)
+    disagrees: Track = field(default_factory=Track)
     raised: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Alarm id → (measure, version), so that clearing one begins its watch anew."""
 
 
 class AlarmStage:
@@ -82,6 +84,7 @@ class AlarmStage:
         waits = is_feedback(settings.gold) or any(map(is_feedback, formula.names))
         self.rules = Rules(formula, settings.gold, settings.gold_pass, int(settings.gold_wait_s * 1000) * waits)
         self.graders = tuple(sorted(formula.names))
+        self._hold_ms = int(settings.hold_s * 1000)
         self._asked = tuple(n for n in self.graders if not is_feedback(n))
         self._wanted = {*formula.names, settings.gold}
         self.state = AlarmState()
@@ -122,10 +125,10 @@ class AlarmStage:
 
     def _cleared(self, alarm_id: str) -> None:
         measure, version = self.state.raised.pop(alarm_id, ("", ""))
-        book = self.state.books.books.get(version)
+        book, track = self.state.books.books.get(version), self.state.fooled.get(version)
         for watch in (
-            self.state.fooled.get(version) if measure == FOOLED.name else None,
-            self.state.disagrees if measure == DISAGREES.name else None,
+            track.watch if track and measure == FOOLED.name else None,
+            self.state.disagrees.watch if measure == DISAGREES.name else None,
             book.watches.get(measure) if book else None,
         ):
             if watch is not None:
@@ -133,27 +136,31 @@ class AlarmStage:
 
     def _grades(self, lines: Iterable[GradeGiven | GradingFinished | Tick]) -> Iterator[AlarmRaised]:
         given: dict[str, Grade] = {}
+        until_ms = self.state.now_ms - self._hold_ms
         for line in lines:
-            if isinstance(line, GradeGiven):
-                if is_feedback(line.grader):
-                    if line.grader in self._wanted:
-                        self.state.audits.feedback(line.trajectory_id, line.grader, line.grade)
-                elif line.grader in self._wanted and _counts(given.get(line.grader)):
-                    given[line.grader] = line.grade
+            if isinstance(line, Tick):
+                until_ms = self.state.now_ms if CLOSE_OPEN in line.flags else until_ms
             elif isinstance(line, GradingFinished):
-                yield from self._run(line, given)
+                self._run(line, given)
                 given = {}
+            elif is_feedback(line.grader):
+                if line.grader in self._wanted:
+                    self.state.audits.feedback(line.trajectory_id, line.grader, line.grade)
+            elif line.grader in self._wanted and _counts(given.get(line.grader)):
+                given[line.grader] = line.grade
+        for held in self.state.queue.due(until_ms):
+            yield from self._look(held)
         for audited in self.state.audits.ready(self.rules, self.state.now_ms):
             yield from self._audited(audited)
 
-    def _run(self, finished: GradingFinished, given: dict[str, Grade]) -> Iterator[AlarmRaised]:
+    def _run(self, finished: GradingFinished, given: dict[str, Grade]) -> None:
+        """Put a run that was graded for the first time into the queue."""
         facts = finished.facts
         if finished.trajectory_id in self.state.seen or not self._mine(facts.lineage):
             return
         self.state.seen[finished.trajectory_id] = None
         if len(self.state.seen) > KEPT_SEEN:
             del self.state.seen[next(iter(self.state.seen))]
-        version = "" if facts.policy_version is None else str(facts.policy_version)
         asked = [given[name] for name in self._asked if name in given]
         sample = sample_of(
             finished.trajectory_id,
@@ -161,11 +168,23 @@ class AlarmStage:
             ungraded=any(isinstance(grade, Failed | Censored) for grade in asked),
             timed_out=any(isinstance(grade, Failed) and grade.kind == "timeout" for grade in asked),
         )
-        for measure, watch in self.state.books.take(version, sample, self._before, self.settings):
-            yield self._alarm(measure, watch, version)
-        if all(isinstance(grade, Scored) for grade in asked):
+        version = "" if facts.policy_version is None else str(facts.policy_version)
+        comparable = all(isinstance(grade, Scored) for grade in asked)
+        self.state.queue.add(facts.habits.began_ms, Held(version, sample, given if comparable else None))
+
+    def _look(self, held: Held) -> Iterator[AlarmRaised]:
+        """A run's turn has come."""
+        for measure, watch in self.state.books.take(held.version, held.sample, self._before, self.settings):
+            yield self._alarm(measure, watch, held.version)
+        if held.grades is not None:
             self.state.audits.add(
-                Audit(trajectory_id=finished.trajectory_id, version=version, known_ms=self.state.now_ms, grades=given)
+                Audit(
+                    trajectory_id=held.sample.trajectory_id,
+                    task=held.sample.task,
+                    version=held.version,
+                    known_ms=self.state.now_ms,
+                    grades=held.grades,
+                )
             )
 
     def _mine(self, lineage: str) -> bool:
@@ -180,30 +199,32 @@ class AlarmStage:
         return served[at - 1] if at else version
 
     def _audited(self, audited: Audited) -> Iterator[AlarmRaised]:
-        watch = self.state.fooled.get(audited.version)
-        if watch is None:
-            watch = Watch(bet=Bet(expected=self.settings.fooled_share), reference=f"the gold grader {self.rules.gold}")
-            self.state.fooled[audited.version] = watch
         threshold = 1 / self.settings.false_alarm
-        if watch.take(audited.trajectory_id, hit=audited.paid and not audited.gold, threshold=threshold):
-            yield self._alarm(FOOLED, watch, audited.version)
-        hit = audited.paid != audited.gold
-        if self.state.disagrees is None:
-            self._agreement(hit)
-        elif self.state.disagrees.take(audited.trajectory_id, hit=hit, threshold=10 * threshold):
-            yield self._alarm(DISAGREES, self.state.disagrees, audited.version)
+        track = self.state.fooled.get(audited.version)
+        if track is None:
+            watch = Watch(bet=Bet(expected=self.settings.fooled_share), reference=f"the gold grader {self.rules.gold}")
+            track = self.state.fooled[audited.version] = Track(watch=watch)
+        for measure, kept, enough in ((FOOLED, track, threshold), (DISAGREES, self.state.disagrees, 10 * threshold)):
+            attempts = kept.open.add(audited.sample)
+            if attempts is None:
+                continue
+            if kept.watch is None:
+                self._agreement(kept, attempts)
+            elif kept.watch.take(attempts, partial(_hit, measure.name), enough):
+                yield self._alarm(measure, kept.watch, audited.version)
 
-    def _agreement(self, hit: bool) -> None:
-        hits, audits = self.state.agreement
-        self.state.agreement = hits, audits = hits + hit, audits + 1
-        if audits >= self.settings.reference_runs:
-            bet = Bet(expected=most(hits, audits, self.settings.slack), restarts=True)
-            self.state.disagrees = Watch(bet=bet, reference=f"the first {audits} audits")
+    def _agreement(self, track: Track, attempts: Attempts) -> None:
+        """Count the first audits, until there are enough to compare with."""
+        hits, tasks = track.counted[0] + share(attempts, partial(_hit, DISAGREES.name)), track.counted[1] + 1
+        track.counted = hits, tasks
+        if tasks >= self.settings.reference_tasks:
+            bet = Bet(expected=most(hits, tasks, self.settings.slack), restarts=True)
+            track.watch = Watch(bet=bet, reference=f"the first {tasks} tasks audited")
 
     def _alarm(self, measure: Measure, watch: Watch, version: str) -> AlarmRaised:
-        bet = watch.bet
         identity = digest("alarm", self.lineage, measure.name, version, *watch.ids)
         self.state.raised[identity] = (measure.name, version)
+        told = watch.hits / watch.runs
         whose = f"of version {version}" if version else "of the policy"
         runs = "audited runs" if measure in (FOOLED, DISAGREES) else "runs"
         return AlarmRaised(
@@ -214,18 +235,22 @@ class AlarmStage:
             graders=self.graders,
             version=int(version) if version else None,
             reference=watch.reference,
-            runs=bet.runs,
-            hits=bet.hits,
-            share=round(bet.share, 6),
-            expected=round(bet.expected, 6),
-            evidence=round(min(bet.evidence, 1e300), 3),
+            runs=watch.runs,
+            hits=watch.hits,
+            share=round(told, 6),
+            expected=round(watch.bet.expected, 6),
+            evidence=round(watch.bet.evidence, 3),
             reason=(
-                f"{bet.hits} of {bet.runs} {runs} {whose} ({bet.share:.1%}) {measure.told}; "
-                f"against {watch.reference} at most {bet.expected:.1%} is expected"
+                f"{watch.hits} of {watch.runs} {runs} {whose} ({told:.1%}) {measure.told}; "
+                f"against {watch.reference} at most {watch.bet.expected:.1%} is expected"
             ),
             trajectory_ids=tuple(watch.ids),
             stops=measure.alarm in self.settings.stops,
         )
+
+
+def _hit(name: str, run: Sample) -> bool:
+    return name in run.hits
 
 
 def _counts(before: Grade | None) -> bool:

@@ -29,6 +29,7 @@ def habits_of(t: Trajectory, text: str) -> Habits:
         chars=len(text),
         repetition=repetition(text),
         asked=_asked(t, responses, calls),
+        began_ms=t.evidence.first_log_ms,
     )
 
 

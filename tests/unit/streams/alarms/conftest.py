@@ -32,9 +32,9 @@ from millstream.streams.trigger import Trigger
 from millstream.trajectory import Trajectory
 
 
-def make_run(identity, *, version=1, task="t", answer="done", calls=(), lineage="policy", end="done"):
+def make_run(identity, *, version=1, task=None, answer="done", calls=(), lineage="policy", end="done"):
     """A run of a version. A call is (tool, arguments): arguments that are a text could not be read."""
-    run = TrajectoryId(identity)
+    run, task = TrajectoryId(identity), task or identity
     events = [
         TrajectoryStarted(
             id=EventId("s"), trajectory_id=run, task=Task(id=TaskId(task), question="Mend the file."), lineage=lineage,
@@ -62,7 +62,9 @@ class Mill:
         reward = RewardSettings(formula=formula)
         self.grading = GradingStage(GraderSet([g.with_epoch(f"{g.name}@1", "builtin") for g in graders]))
         self.buffering = BufferingStage(BufferSettings(near_duplicate=1.0), reward)
-        self.alarms = AlarmStage(AlarmSettings(**{"gold": "gold", **alarms}), reward, lineage="policy")
+        self.alarms = AlarmStage(
+            AlarmSettings(**{"gold": "gold", "hold_s": 0, "reference_tasks": 100, **alarms}), reward, lineage="policy"
+        )
         self.trigger = Trigger(
             TriggerSettings(min_groups=2, min_informative=1, wait_for_gate=False), TrainerSettings(),
             lineage="policy", namespace="default", graders=Formula.of(reward).names,
