@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError, NoError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from kafka.errors import (
+    KafkaError,
+    NoError,
+    PolicyViolationError,
+    StaleMetadata,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from millstream.adapters.kafka_client import KafkaClient
 from millstream.adapters.kafka_cluster import Cluster
@@ -138,8 +146,13 @@ class KafkaTopics:
         admin.wait_for_topics(list(asked), timeout_ms=int(self.cluster.settings.timeout_s * 1000))
 
     def _alter(self, changes: dict[str, dict[str, str]]) -> None:
-        admin = self.client.admin()
-        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, keys) for name, keys in changes.items()])
+        asked = [ConfigResource(ConfigResourceType.TOPIC, name, keys) for name, keys in changes.items()]
+        told: dict[str, str] = self.client.admin().alter_configs(asked)["topic"]
+        for name, answer in told.items():
+            if answer != "OK":
+                raise PolicyViolationError(f"{name}: {answer}")
+        if any(not keys.items() <= self._configs([name])[name].items() for name, keys in changes.items()):
+            raise StaleMetadata("the brokers have not all heard of it")
 
     def check(self) -> None:
         """What a worker asks before it starts. Raises `Stuck` with the command that mends it."""

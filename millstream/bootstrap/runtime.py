@@ -122,6 +122,11 @@ class Runtime:
         with closing(KafkaTopics(Cluster.of(self.loaded))) as found:
             yield found
 
+    def check_topics(self) -> None:
+        """What a worker asks before it starts. Raises `Stuck` with the command that mends the topics."""
+        with self.topics() as found:
+            found.check()
+
     @property
     def store(self) -> Store:
         """The state of the stages."""
