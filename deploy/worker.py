@@ -22,6 +22,7 @@ from millstream.deploy.evaluation import EvaluationRequest, Evaluator, Outcomes,
 from millstream.deploy.gate import GateContext, Judgement, judge
 from millstream.deploy.integrity import ManifestFacts
 from millstream.errors import MillstreamError, SettingsError
+from millstream.failpoints import BEFORE_DECISION, reach
 from millstream.ledger import LedgerReader, append_policy_events
 from millstream.policy import Training
 from millstream.ports import Log
@@ -188,6 +189,7 @@ class GateWorker:
         if self.reader.refresh().lineage(candidate.lineage).champion != candidate.champion:
             _log.info("the champion of %s moved: version %s is judged again", candidate.lineage, candidate.version)
             return False
+        reach(BEFORE_DECISION)
         append_policy_events(self.log, decision_events(candidate, judgement))
         self.reader.refresh()
         return True

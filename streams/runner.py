@@ -21,10 +21,12 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from millstream import failpoints
 from millstream.codec import digest
 from millstream.delivery import Marks, numbered
 from millstream.errors import Conflict, PositionLost, Stuck, Unavailable
 from millstream.events import NO_RUN, EventId, Tick
+from millstream.failpoints import reach
 from millstream.partition import slot
 from millstream.ports import Assignment, Consumed, Log, Message, Output, Processor, Record, StateCommit, Store
 from millstream.streams.inbox import Inbox, Read, Runs
@@ -179,7 +181,9 @@ class StageRunner:
             high_water=self._marks.taken,
             published=self._outbox,
         )
+        reach(failpoints.BEFORE_COMMIT)
         waiting = self._patiently(lambda: self.store.commit(commit))
+        reach(failpoints.BEFORE_PUBLISH)
         self._unnoted = bool(waiting)
         self._outbox += len(outputs)
         self._positions.update({slot(run.topic, run.partition): run.end for run in consumed})
@@ -193,6 +197,8 @@ class StageRunner:
         """Append what the store could not, in order; only then is the next group begun."""
         for place, messages in batches(self.log, outputs, self.limits.publish_bytes):
             self._patiently(partial(self.log.append, place[0], messages, place[1]))
+            reach(failpoints.IN_PUBLISH)
+        reach(failpoints.AFTER_PUBLISH)
 
     def _snapshot(self) -> bytes:
         state = b"" if self._stateless else self.processor.snapshot()

@@ -15,6 +15,7 @@ import msgspec
 import torch
 
 from millstream.errors import MillstreamError
+from millstream.failpoints import AFTER_CHECKPOINT, reach
 from millstream.rollout import Rollout
 from millstream.settings import TrainerSettings
 from millstream.trainer.algorithms import Algorithm, Selection, algorithm
@@ -137,6 +138,7 @@ class _Training:
     def _checkpoint(self, trainer: Trainer, progress: Progress, consumed: tuple[str, ...]) -> None:
         if progress.epoch < self.settings.epochs:
             save_checkpoint(self.folder / "checkpoints", trainer, self.manifest.id, consumed)
+            reach(AFTER_CHECKPOINT)
 
     def _save(
         self,

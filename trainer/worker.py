@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from millstream.codec import digest
 from millstream.events import new_id
+from millstream.failpoints import BEFORE_FINISH, reach
 from millstream.ledger import LedgerReader, append_policy_events
 from millstream.policy import (
     AnyPolicyEvent,
@@ -130,6 +131,7 @@ class TrainWorker:
         if outcome is None:
             return self._beat(job)
         self.job = None
+        reach(BEFORE_FINISH)
         self._append(*self._told(job, outcome))
         return True
 

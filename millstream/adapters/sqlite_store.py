@@ -16,6 +16,7 @@ from millstream.adapters import sqlite_chunks as chunks
 from millstream.adapters.sqlite_file import SqliteFile
 from millstream.adapters.sqlite_log import SqliteLog
 from millstream.errors import Conflict, PositionLost
+from millstream.failpoints import IN_COMMIT, reach
 from millstream.loss import joined, mend
 from millstream.partition import partition_of, slot, unslot
 from millstream.ports import Assignment, Consumed, Gap, Log, Message, Output, StagePosition, StateCommit
@@ -92,6 +93,7 @@ class SqliteStore:
                 self._append(self._own, connection, commit.outputs)
             else:
                 self._keep(connection, commit, outbox)
+            reach(IN_COMMIT)
             self._state(connection, commit)
         return () if self._own else commit.outputs
 

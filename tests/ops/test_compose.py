@@ -12,6 +12,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from millstream.settings import known_keys, load
+
 STAGES = ("assemble", "grade", "buffer", "trigger", "train", "gate")
 ONE_SHOT = {"topics"}
 
@@ -63,6 +65,16 @@ def test_secrets_come_from_the_environment_file(raw, root):
     assert {name: told[name] for name in secrets} == dict.fromkeys(secrets, "")
     assert re.findall(r"\$\{\w*(?:PASSWORD|TOKEN):-", raw) == []
     assert ".env" in (root / ".gitignore").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_settings_are_settings(ours, root):
+    """Every MILLSTREAM_ variable is a setting of the type that its value has; the shipped settings file is one."""
+    environment = {k: v for one in ours.values() for k, v in one["environment"].items() if k.startswith("MILLSTREAM_")}
+    assert len(environment) > 10
+    loaded = load(root / "ops" / "compose" / "millstream.toml", environ=environment)
+    for name in environment:
+        assert name.removeprefix("MILLSTREAM_").lower().replace("__", ".", 1) in known_keys()
+    assert loaded.settings.metrics.enabled
 
 
 def test_nothing_phones_home(ours, services):
