@@ -18,6 +18,7 @@ BENCHES = {
     "graders": "built-in graders and the grade stage",
     "numeric_answers": "which renderings of right and wrong answers the numeric grader accepts",
     "alarms": "false alarms and detection of the alarms, simulated",
+    "regrade": "regrading 100,000 runs, an interruption in the middle, and the buffer that follows",
     "sdk": "what a call costs the agent",
 }
 

@@ -1,6 +1,7 @@
 """Measures of a side: what each line of the gate's table says of one policy (docs/promotion.md).
 
-Only scored attempts enter success; rates of calls and costs are ratios of sums, never means of ratios.
+The definitions are those of `millstream.graders.metrics`, taken over the outcomes of an evaluation. Only
+scored attempts enter success; rates of calls and costs are ratios of sums, never means of ratios.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from millstream.deploy.evaluation import TaskOutcome
+from millstream.graders import metrics
 from millstream.intervals import Interval, bootstrap_clusters, quantile
 
 Sums = tuple[float, ...]
@@ -23,8 +25,7 @@ def ratio(numerator: float, denominator: float) -> float:
 
 def cost_per_success(outcomes: Sequence[TaskOutcome]) -> float:
     """Σ all cost / Σ successes: infinite at no success, never 0."""
-    successes = sum(o.success for o in outcomes)
-    return math.fsum(o.cost for o in outcomes) / successes if successes else math.inf
+    return metrics.cost_per_success([o.cost for o in outcomes], sum(o.success for o in outcomes))
 
 
 def tool_error_rate(outcomes: Sequence[TaskOutcome]) -> float:
@@ -34,8 +35,7 @@ def tool_error_rate(outcomes: Sequence[TaskOutcome]) -> float:
 
 def tool_efficiency(outcomes: Sequence[TaskOutcome]) -> float | None:
     """Useful calls / calls; None when nothing was called."""
-    calls = sum(o.calls for o in outcomes)
-    return sum(o.useful_calls for o in outcomes) / calls if calls else None
+    return metrics.tool_efficiency(sum(o.useful_calls for o in outcomes), sum(o.calls for o in outcomes))
 
 
 def depth_of_success(outcomes: Sequence[TaskOutcome]) -> float | None:

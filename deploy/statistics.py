@@ -7,7 +7,7 @@ on the same tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from millstream.intervals import Cluster, Interval, clustered_mean
@@ -66,32 +66,6 @@ def non_inferiority_bound(differences: Sequence[float], clusters: Sequence[Clust
     bound: two-sided 90 %, clustered. Non-inferior when that end is inside the margin (ICH E9, 3.3.2).
     """
     return clustered_mean(differences, clusters, level=0.90)
-
-
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """The chance that at least one of ``k`` attempts succeeds, unbiased from ``c`` of ``n``:
-    1 − C(n−c, k)/C(n, k) (Chen et al. 2021). Raises `ValueError` when k > n: not identifiable.
-    """
-    _check_attempts(n, c, k)
-    return 1 - math.comb(n - c, k) / math.comb(n, k)
-
-
-def pass_hat_k(n: int, c: int, k: int) -> float:
-    """The chance that all of ``k`` attempts succeed: C(c, k)/C(n, k) (Yao et al. 2024, τ-bench)."""
-    _check_attempts(n, c, k)
-    return math.comb(c, k) / math.comb(n, k)
-
-
-def _check_attempts(n: int, c: int, k: int) -> None:
-    if not 1 <= k <= n or not 0 <= c <= n:
-        raise ValueError(f"pass@{k} needs at least {k} attempts a task; {c} of {n} succeeded here")
-
-
-def mean_pass(counts: Iterable[tuple[int, int]], k: int, *, every: bool = False) -> float:
-    """pass@k over tasks given as (attempts, successes); pass^k with ``every``. NaN without a task."""
-    measure = pass_hat_k if every else pass_at_k
-    values = [measure(n, c, k) for n, c in counts]
-    return math.fsum(values) / len(values) if values else math.nan
 
 
 def bounded_against_candidate(

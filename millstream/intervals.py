@@ -140,6 +140,25 @@ def clustered_rate(values: Sequence[float], clusters: Sequence[Cluster], level: 
     return Interval(rate, low, high, n, len(sums))
 
 
+def clustered_ratio(
+    numerators: Sequence[float], denominators: Sequence[float], clusters: Sequence[Cluster], level: float = 0.95
+) -> Interval:
+    """A ratio of sums R = Σy/Σx (cost per success, useful calls per call) with the linearised, clustered
+    standard error: se² = G/(G−1) · Σ_g (Σ_{i∈g} (y_i − R·x_i))² / (Σx)² and Student's t on G − 1 degrees
+    (Cochran 1977, 6.8; Woodruff 1971). NaN without anything, infinite over nothing.
+    """
+    n, total = len(numerators), math.fsum(denominators)
+    if not total:
+        return Interval(math.inf if math.fsum(numerators) else math.nan, -math.inf, math.inf, n, len(set(clusters)))
+    ratio = math.fsum(numerators) / total
+    parts = [y - ratio * x for y, x in zip(numerators, denominators, strict=True)]
+    sums = _residuals(parts, clusters)
+    if len(sums) < 2:
+        return Interval(ratio, -math.inf, math.inf, n, len(sums))
+    half = student_quantile((1 + level) / 2, len(sums) - 1) * _clustered_error(sums, n) * n / total
+    return Interval(ratio, ratio - half, ratio + half, n, len(sums))
+
+
 def _residuals(values: Sequence[float], clusters: Sequence[Cluster]) -> list[float]:
     """Per cluster the sum of deviations from the overall mean."""
     if len(values) != len(clusters):

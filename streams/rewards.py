@@ -5,20 +5,31 @@ that ask what every graded run is worth, and what it would be worth with other g
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from millstream.events import TrajectoryId
-from millstream.grade import Grade, GradeGiven
+from millstream.grade import Abstained, Censored, Failed, Grade, GradeGiven, Scored
 from millstream.graders.reward import Formula
 from millstream.recalls import NONE, Recalls
 from millstream.rollout import GradingFinished, RolloutFacts
-from millstream.streams.graded_runs import GradedRun, NamedGraders, effective
+from millstream.streams.graded_runs import GradedRun, NamedGraders, effective, newest
+
+RewardStatus: TypeAlias = Literal["scored", "failed", "abstained", "censored", "waiting", "recalled", "no value"]
+_KINDS: Final[dict[type, RewardStatus]] = {
+    Scored: "scored",
+    Failed: "failed",
+    Abstained: "abstained",
+    Censored: "censored",
+}
 
 
 class RunReward(Struct, frozen=True, kw_only=True):
-    """What one run is worth: its reward or why it has none, from grades of which epochs."""
+    """What one run is worth: its reward or why it has none, from grades of which epochs. ``status``: what the
+    first grade is that is no score (``waiting`` where none came), ``scored`` where every one is.
+    """
 
     trajectory_id: str
     revision: int
@@ -26,6 +37,7 @@ class RunReward(Struct, frozen=True, kw_only=True):
     reward: float | None
     why: str
     epochs: tuple[str, ...]
+    status: RewardStatus = "scored"
 
 
 class RewardBook:
@@ -65,7 +77,17 @@ class RewardBook:
             reward=run.reward,
             why="" if run.reward is not None else run.why,
             epochs=run.epochs,
+            status=self._status(run),
         )
+
+    def _status(self, run: GradedRun) -> RewardStatus:
+        if run.recalled:
+            return "recalled"
+        mine = run.grades.get(str(run.revision), {})
+        found = [effective(mine.get(name, ())) for name in self.named.run]
+        found += [newest(run.feedback.get(name, ())) for name in self.named.outside]
+        kinds = [_KINDS[type(kept.grade)] if kept else "waiting" for kept in found]
+        return next((kind for kind in kinds if kind != "scored"), "scored" if run.reward is not None else "no value")
 
     def rewards(self) -> Iterator[RunReward]:
         """What every graded run is worth, in the order in which they came."""

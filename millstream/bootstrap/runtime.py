@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from millstream.bootstrap.plans import Plan, plan_of
 from millstream.errors import SettingsError
-from millstream.settings import Loaded, load
+from millstream.settings import Loaded, load, nearest
 
 if TYPE_CHECKING:
     from millstream.adapters.children import ChildPool
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from millstream.grade import Grade
     from millstream.graders.hosted.means import Means
     from millstream.graders.judges.judge import Judge
+    from millstream.graders.reward import Formula
     from millstream.graders.running import GraderSet
     from millstream.policy import TrainingRequested, Version
     from millstream.ports import Log, Store
+    from millstream.recalls import Recalls
     from millstream.trajectory import Trajectory
 
 WORK = "millstream.bootstrap.work"
@@ -214,6 +216,28 @@ class Runtime:
             known = ", ".join(plan.lineage for plan in self.plans)
             raise SettingsError(f"no settings for lineage {lineage!r}; known here: {known}")
         return found
+
+    def success(self, grader: str = "", lineage: str = "") -> Formula:
+        """What success is measured by: a grader's score in its range, else the reward of a lineage. Raises
+        `SettingsError` for a grader that is neither enabled nor built in.
+        """
+        from millstream.graders.builtin import BUILTINS
+        from millstream.graders.reward import Formula
+
+        if not grader:
+            return Formula.of(self.plan(lineage).reward)
+        if grader in BUILTINS or grader.split(".", maxsplit=1)[0] == "feedback":
+            return Formula(grader)
+        found = next((one for one in self.graders.graders if one.name == grader), None)
+        if found is None:
+            raise SettingsError(f"unknown grader {grader!r}{nearest(grader, sorted({*self.graders.names, *BUILTINS}))}")
+        return Formula(grader, found.low, found.high)
+
+    def recalls(self) -> Recalls:
+        """What has been recalled."""
+        from millstream.ledger import LedgerReader
+
+        return LedgerReader(self.log).refresh().recalls
 
     def pipeline(self) -> Pipeline:
         """Every stage and worker, ready to run. Raises `SettingsError` when another runner has the data."""

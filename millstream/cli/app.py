@@ -61,6 +61,7 @@ COMMANDS: dict[str, Entry] = {
     "retire": Entry("policy:retire", "Mark a version as never to serve again."),
     "why": Entry("look:why", "Everything that made a version what it is."),
     "who-was-live": Entry("look:who_was_live", "Which version served at a time."),
+    "metrics": Entry("figures:metrics", "Figures of the recorded runs, with intervals and denominators."),
     "audit": Entry("look:audit", "Show that nothing was lost, doubled or turned into a reward."),
     "dead-letters": Entry("look:dead_letters", "Events that could not be used, and why."),
 }

@@ -8,11 +8,8 @@ import pytest
 from millstream.deploy.statistics import (
     bounded_against_candidate,
     mcnemar_mid_p,
-    mean_pass,
     non_inferiority_bound,
     paired_bootstrap,
-    pass_at_k,
-    pass_hat_k,
 )
 
 
@@ -84,23 +81,6 @@ def test_non_inferiority_bound_is_one_sided() -> None:
     """A two-sided 90 % interval: each end is a one-sided 95 % bound (t(.95; 1) = 6.3138, se 2)."""
     bound = non_inferiority_bound([1, 3, 5, 7], ["a", "a", "b", "b"])
     assert bound.high == pytest.approx(4 + 2 * 6.313752, abs=1e-4)
-
-
-def test_pass_at_k_by_hand() -> None:
-    """2 of 4 right: any of two = 1 − 1/6, both of two = 1/6; mean over tasks."""
-    assert pass_at_k(4, 2, 2) == pytest.approx(5 / 6)
-    assert pass_hat_k(4, 2, 2) == pytest.approx(1 / 6)
-    assert pass_at_k(4, 3, 2) == 1.0
-    assert mean_pass([(4, 2), (4, 4)], 2) == pytest.approx((5 / 6 + 1) / 2)
-    assert mean_pass([(4, 2), (4, 4)], 2, every=True) == pytest.approx((1 / 6 + 1) / 2)
-    assert math.isnan(mean_pass([], 1))
-
-
-def test_more_attempts_than_there_are_is_not_identifiable() -> None:
-    """With one rollout a task only k = 1 can be told."""
-    assert pass_at_k(1, 1, 1) == 1.0
-    with pytest.raises(ValueError, match="pass@4 needs at least 4 attempts"):
-        pass_at_k(1, 1, 4)
 
 
 def test_unscored_is_bounded_against_the_candidate() -> None:

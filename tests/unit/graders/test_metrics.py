@@ -10,8 +10,12 @@ from millstream.graders.metrics import (
     cost_of,
     cost_per_success,
     pass_at_k,
+    pass_at_k_of,
     pass_hat_k,
+    pass_hat_k_of,
     reasoning_depth,
+    success_bounds,
+    tool_efficiency,
     tool_errors,
 )
 
@@ -36,6 +40,28 @@ def test_impossible_counts_are_refused(tasks, k):
     """A figure from them would mean nothing."""
     with pytest.raises(ValueError, match=r"successes|at least"):
         pass_at_k(tasks, k)
+
+
+def test_more_attempts_than_there_are_is_not_identifiable():
+    """With one run of a task only k = 1 can be told; over tasks such a one is left out."""
+    assert pass_at_k_of(1, 1, 1) == 1.0
+    with pytest.raises(ValueError, match="pass@4 needs at least 4 attempts"):
+        pass_at_k_of(1, 1, 4)
+    with pytest.raises(ValueError, match="needs at least 2"):
+        pass_hat_k_of(1, 1, 2)
+
+
+def test_what_has_no_score_is_bounded_and_not_guessed():
+    """2 of 4 right and 1 without a score: from 2/5 to 3/5; of no run anything."""
+    assert success_bounds(2, 4, 1) == (0.4, 0.6)
+    assert success_bounds(2, 4, 0) == (0.5, 0.5)
+    assert success_bounds(0, 0, 0) == (0.0, 1.0)
+
+
+def test_tool_efficiency_is_a_ratio_of_sums():
+    """Nothing called is no efficiency, neither 0 nor 1."""
+    assert tool_efficiency(3, 4) == 0.75
+    assert tool_efficiency(0, 0) is None
 
 
 def test_reasoning_depth_is_the_longest_causal_chain(make):
