@@ -1,7 +1,8 @@
 """The books of events: each event of ``telemetry`` is in exactly one place.
 
 The places are found from the log alone: in a trajectory, still open, a duplicate, superseded, late, in
-conflict, after the end, a dead letter, feedback, a tick, a null value. What is in none of them is lost.
+conflict, after the end, a dead letter (or one that was replayed), feedback, a tick, a null value. What is in
+none of them is lost.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from millstream.errors import EventError
 from millstream.events import Event, FeedbackGiven, Tick, TrajectoryEnded
 from millstream.ports import Record
 from millstream.settings import Assembly
+from millstream.streams.dead_letters import REPLAY, Origin
 from millstream.topics import TELEMETRY
 
 DIALECT = "millstream"
@@ -54,6 +56,9 @@ class EventBooks:
         self._claimed: set[tuple[str, str]] = set()
         self._open: dict[str, _Open] = {}
         self._now: dict[int, int] = {}
+        self._topic_id = books.reading.log.topic_id(TELEMETRY.name)
+        self._letters: dict[Origin, str] = {}
+        self._replayed: set[Origin] = set()
         self._passed = {(p.trajectory_id, p.event_id) for p in found.feedback}
 
     def fill(self) -> None:
@@ -62,6 +67,8 @@ class EventBooks:
             self._record(record)
         for name, run in self._open.items():
             self._judge(name, run)
+        for origin in self._replayed & self._letters.keys():
+            self.books.move("events", self._letters[origin], "replayed")
         if self.books.reading.whole(TELEMETRY.name):
             for name, sealed in self.found.sealed.items():
                 for event_id in sorted(sealed.unseen):
@@ -71,6 +78,8 @@ class EventBooks:
         read = record.offset < self.books.reading.position(ASSEMBLE, TELEMETRY.name, record.partition)
         if read:
             self._now[record.partition] = max(self._now.get(record.partition, 0), record.log_ms)
+        if REPLAY in record.headers:
+            self._replayed.add(Origin.read(record.headers[REPLAY]))
         excuse = "" if read else "not read yet"
         if self.books.reading.lost(ASSEMBLE, TELEMETRY.name, record.partition, record.offset):
             excuse = "accepted loss"
@@ -96,7 +105,10 @@ class EventBooks:
 
     def _letter(self, record: Record, index: int) -> str:
         reason = self.found.letters.get((TELEMETRY.name, record.partition, record.offset, index), "")
-        return reason and _REFUSED.get(reason, "late" if reason.startswith("late:") else "dead letter")
+        name = reason and _REFUSED.get(reason, "late" if reason.startswith("late:") else "dead letter")
+        if name:
+            self._letters[Origin(self._topic_id, record.partition, record.offset, index)] = name
+        return name
 
     def _place(self, record: Record, index: int, event: Event, raw: bytes, excuse: str) -> str:
         if isinstance(event, Tick):
@@ -112,9 +124,10 @@ class EventBooks:
             sealed.unseen.discard(event.id)
         if letter := self._letter(record, index):
             return letter
+        held = self._held(event, sealed) if REPLAY in record.headers or not repeated else ""
         if repeated:
-            return "duplicate"
-        return self._held(event, sealed) or excuse or self._wait(record, event, sealed)
+            return held or "duplicate"
+        return held or excuse or self._wait(record, event, sealed)
 
     def _held(self, event: Event, sealed: Sealed | None) -> str:
         if sealed is None:

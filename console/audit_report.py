@@ -59,6 +59,13 @@ class Books(Struct, kw_only=True):
         """Count something in its place."""
         self.counts.setdefault(section, Counter())[name] += count
 
+    def move(self, section: Section, name: str, to: str) -> None:
+        """Count something in another place than before."""
+        self.add(section, name, -1)
+        if not self.counts[section][name]:
+            del self.counts[section][name]
+        self.add(section, to)
+
     def differ(self, kind: str, identity: str, detail: str) -> None:
         """Note something unexplained."""
         self.differences.append(Difference(kind, identity, detail))

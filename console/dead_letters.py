@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -48,6 +48,16 @@ def rows(log: Log, *, reason: str = "") -> list[Row]:
         for record, letter in _letters(log)
         if letter.reason.startswith(reason)
     ]
+
+
+def chosen(log: Log, identities: Sequence[str], reason: str) -> Iterator[tuple[str, DeadLetter]]:
+    """The letters with these ids, or else those whose reason begins so, with their ids. Raises `SettingsError`."""
+    if identities:
+        yield from ((identity, show(log, identity)) for identity in identities)
+        return
+    for record, letter in _letters(log):
+        if letter.reason.startswith(reason):
+            yield f"{record.partition}:{record.offset}", letter
 
 
 def reasons(log: Log) -> dict[str, int]:

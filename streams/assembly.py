@@ -15,6 +15,7 @@ from millstream.streams import assembly_state as state
 from millstream.streams.assembly_effects import Effects
 from millstream.streams.assembly_fold import Fold
 from millstream.streams.assembly_ledger import Ledger
+from millstream.streams.dead_letters import REPLAY
 from millstream.topics import TELEMETRY
 
 DIALECT = "millstream"
@@ -24,7 +25,7 @@ class Assembler:
     """The stage ``assemble`` for one partition of ``telemetry``: a `millstream.ports.Processor`.
 
     ``topic_id`` is written into dead letters, ``mapping_epoch`` into trajectories. A record is NDJSON
-    of events; one with the header ``import`` = 1 is never too old.
+    of events; one with the header ``import`` = 1, or a dead letter that is replayed, is never too old.
     """
 
     def __init__(self, settings: Assembly, *, topic_id: str = "", mapping_epoch: int = 0) -> None:
@@ -54,7 +55,7 @@ class Assembler:
         events, lines = decode_record(record.value or b"")
         self.ledger.inputs += len(events) or 1
         self.ledger.null += not events
-        self._fold.take(events, lines, record.offset, imported=record.headers.get("import") == "1")
+        self._fold.take(events, lines, record.offset, imported=_exempt(record))
 
     def _foreign(self, record: Record) -> None:
         self.ledger.inputs += 1
@@ -96,3 +97,8 @@ class Assembler:
     def remembered(self) -> int:
         """Sealed trajectories that are still known: amendable ones and tombstones."""
         return len(self._fold.closed.stones) + len(self._fold.runs) - self.open
+
+
+def _exempt(record: Record) -> bool:
+    """Whether a record may be older than what is kept: it comes from a file, or back from the dead letters."""
+    return record.headers.get("import") == "1" or REPLAY in record.headers

@@ -13,15 +13,38 @@ from millstream.ports import Output, Record
 from millstream.topics import DEAD_LETTERS
 
 MAX_ORIGINAL_BYTES = 65_536
+REPLAY = "replay"
+"""The header of a record of telemetry that was a dead letter: its `Origin`."""
 
 Encoding: TypeAlias = Literal["utf-8", "base64"]
+
+
+class Origin(Struct, frozen=True):
+    """Where an event lay before it was replayed; written ``topic id/partition/offset/index``."""
+
+    topic_id: str
+    partition: int
+    offset: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.topic_id}/{self.partition}/{self.offset}/{self.index}"
+
+    @classmethod
+    def read(cls, text: str) -> Origin:
+        """Back from a header. What is no origin is one of nowhere."""
+        topic_id, *numbers = text.rsplit("/", 3)
+        try:
+            return cls(topic_id, *map(int, numbers))
+        except (TypeError, ValueError):
+            return cls("", -1, -1, -1)
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=True):
     """One unusable or late thing. ``topic``, ``topic_id``, ``partition``, ``offset`` and ``index`` (the
     line within the record, −1 for a whole record) say where it lies; ``reason`` is a short word to
     group by (``undecodable``, ``late:after_end`` …), ``detail`` a sentence for people. ``original`` is
-    cut to `MAX_ORIGINAL_BYTES` of ``size``.
+    cut to `MAX_ORIGINAL_BYTES` of ``size``. ``replay_of``: the `Origin` of what was replayed in vain.
     """
 
     stage: str
@@ -38,6 +61,12 @@ class DeadLetter(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     size: int = 0
     encoding: Encoding = "utf-8"
     original: str = ""
+    replay_of: str = ""
+
+    @property
+    def origin(self) -> Origin:
+        """Where the original lies."""
+        return Origin(self.topic_id, self.partition, self.offset, self.index)
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -55,6 +84,12 @@ def original(raw: bytes) -> tuple[str, Encoding]:
     except UnicodeDecodeError:
         return base64.b64encode(kept).decode(), "base64"
     return kept.decode(errors="ignore"), "utf-8"
+
+
+def whole(letter: DeadLetter) -> bytes | None:
+    """The original's bytes; None when it was cut."""
+    kept = base64.b64decode(letter.original) if letter.encoding == "base64" else letter.original.encode()
+    return kept if len(kept) == letter.size else None
 
 
 def dead_letter(
@@ -87,5 +122,6 @@ def dead_letter(
         size=len(raw),
         encoding=encoding,
         original=text,
+        replay_of=record.headers.get(REPLAY, "") if record.offset == place.offset else "",
     )
     return Output(DEAD_LETTERS.name, trajectory_id or record.key, msgspec.json.encode(letter), {"kind": "dead_letter"})

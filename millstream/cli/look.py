@@ -13,6 +13,7 @@ from millstream.errors import SettingsError
 as_of_option = click.option("--as-of", "as_of", metavar="TIME", help="As the log stood at an ISO time.")
 
 Rows = Callable[[Any, int | None], Sequence[Any]]
+PARTLY = 4
 
 
 def as_of_ms(text: str | None, option: str = "--as-of") -> int | None:
@@ -265,3 +266,31 @@ def dead_show(ctx: click.Context, identity: str, as_json: bool) -> None:
 
     found = _plain(console.show(runtime_of(ctx).log, identity))
     emit("dead-letter", found) if as_json else click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+@dead_letters.command("replay")
+@click.argument("identities", metavar="[ID]...", nargs=-1)
+@click.option("--reason", metavar="WORD", default="", help="All of those whose reason begins so.")
+@click.option("--dry-run", is_flag=True, help="Say what would be replayed; write nothing.")
+@json_option
+@click.pass_context
+def dead_replay(ctx: click.Context, identities: tuple[str, ...], reason: str, dry_run: bool, as_json: bool) -> int:
+    """Put originals back into telemetry: after an upgrade that reads them, or because they were only late.
+
+    What was replayed before is left out. Those that can't be are told (exit 4).
+    """
+    from millstream.console import dead_letters as console
+    from millstream.streams.replaying import replay
+
+    if bool(identities) == bool(reason):
+        raise SettingsError("name dead letters by their ids, or all of a kind by --reason")
+    log = runtime_of(ctx).log
+    found = replay(log, console.chosen(log, identities, reason), dry_run=dry_run)
+    for identity, why in found.problems:
+        click.echo(f"{identity}: {why}", err=True)
+    if as_json:
+        emit("dead-letters-replay", {**_plain(found), "dry_run": dry_run})
+    else:
+        told = "would replay" if dry_run else "replayed"
+        click.echo(f"{told} {found.replayed}; {found.already} were replayed before; {len(found.problems)} can't be")
+    return PARTLY if found.problems else 0
