@@ -21,6 +21,7 @@ from msgspec import Struct
 from millstream.errors import MillstreamError, SettingsError
 from millstream.graders.hosted.parsing import parse
 from millstream.graders.hosted.stream import is_hosted
+from millstream.graders.judges.natives import is_judges, read_judges
 from millstream.logs import mask
 from millstream.settings import Loaded
 
@@ -176,7 +177,7 @@ def _reward(loaded: Loaded) -> list[Check]:
 
 
 def grader_files(loaded: Loaded) -> list[Check]:
-    """The files of ``[graders] files`` are there and are Python or a hosted grader's JSON (they are not run here)."""
+    """The files of ``[graders] files`` are there and are Python, hosted JSON or judges (none is run here)."""
     return [_grader_file(loaded.path(file)) for file in loaded.settings.graders.files]
 
 
@@ -185,6 +186,8 @@ def _grader_file(path: Path) -> Check:
     try:
         if is_hosted(path.name):
             parse(path.read_bytes(), where=str(path))
+        elif is_judges(path.name):
+            read_judges(path)
         else:
             ast.parse(path.read_bytes())
     except SettingsError as error:

@@ -1,8 +1,8 @@
 """From settings to the graders that run: built-ins here, people's own in a child process.
 
-``[graders] files`` names files whose graders all run: Python in the child, hosted JSON here. ``enabled``
-names built-ins and graders of installed packages. A grader of one's own stands before a built-in of the
-same name.
+``[graders] files`` names files whose graders all run: Python in the child, hosted JSON and judges in TOML
+here. ``enabled`` names built-ins and graders of installed packages. A grader of one's own stands before a
+built-in of the same name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from millstream.graders import feedback, messages
 from millstream.graders.builtin import BUILTINS, builtin
 from millstream.graders.hosted.means import NOTHING, Means
 from millstream.graders.hosted.stream import is_hosted, load_hosted
+from millstream.graders.judges.natives import is_judges, load_judges
 from millstream.graders.registry import Grader
 from millstream.graders.running import Crew, GraderSet, Spawn
 from millstream.graders.userfiles import offered
@@ -30,11 +31,11 @@ def load(settings: Graders, root: Path, spawn: Spawn, means: Means = NOTHING) ->
     """
     packaged = offered()
     wanted = tuple(name for name in settings.enabled if name in packaged)
-    hosted = _hosted(settings, root, means)
-    code = any(not is_hosted(file) for file in settings.files)
+    data = _from_data(settings, root, means)
+    code = any(is_code(file) for file in settings.files)
     crew = _crew(settings, root, wanted, spawn) if code or wanted else None
     try:
-        return _set(settings, root, crew, hosted, means)
+        return _set(settings, root, crew, data, means)
     except SettingsError:
         if crew:
             crew.close()
@@ -66,7 +67,7 @@ def load_one(name: str, settings: Graders, root: Path, spawn: Spawn, means: Mean
 def _crew(settings: Graders, root: Path, wanted: Sequence[str], spawn: Spawn) -> Crew:
     if settings.timeout_s <= 0 or settings.attempts < 1:
         raise SettingsError("[graders]: timeout_s must be above 0 and attempts at least 1")
-    files = tuple(str(_path(root, file)) for file in settings.files if not is_hosted(file))
+    files = tuple(str(_path(root, file)) for file in settings.files if is_code(file))
     load = messages.Load(files=files, wanted=tuple(wanted), options=settings.options)
     return Crew(spawn, load, timeout_s=settings.timeout_s, attempts=settings.attempts)
 
@@ -75,12 +76,24 @@ def _path(root: Path, file: str) -> Path:
     return (root / Path(file).expanduser()).resolve()
 
 
-def _hosted(settings: Graders, root: Path, means: Means) -> list[Grader]:
-    return [load_hosted(_path(root, file), settings.options, means) for file in settings.files if is_hosted(file)]
+def is_code(file: str) -> bool:
+    """Whether a name in ``[graders] files`` is Python, rather than a hosted grader's JSON or judges in TOML."""
+    return not (is_hosted(file) or is_judges(file))
 
 
-def _set(settings: Graders, root: Path, crew: Crew | None, hosted: Sequence[Grader], means: Means) -> GraderSet:
-    theirs = [grader.name for grader in (*hosted, *(crew.graders if crew else ()))]
+def _from_data(settings: Graders, root: Path, means: Means) -> list[Grader]:
+    """The graders that are written down as data: hosted JSON and judges."""
+    found: list[Grader] = []
+    for file in settings.files:
+        if is_hosted(file):
+            found.append(load_hosted(_path(root, file), settings.options, means))
+        elif is_judges(file):
+            found += load_judges(_path(root, file), means.bench)
+    return found
+
+
+def _set(settings: Graders, root: Path, crew: Crew | None, data: Sequence[Grader], means: Means) -> GraderSet:
+    theirs = [grader.name for grader in (*data, *(crew.graders if crew else ()))]
     own = set(theirs)
     for name in own:
         if theirs.count(name) > 1:
@@ -94,7 +107,7 @@ def _set(settings: Graders, root: Path, crew: Crew | None, hosted: Sequence[Grad
         if name not in {*BUILTINS, *own}:
             raise SettingsError(f"[graders.options.{name}]: no such grader{nearest(name, sorted({*BUILTINS, *own}))}")
     builtins = [_builtin(name, settings, root, means) for name in names]
-    return GraderSet([*builtins, *hosted], crew)
+    return GraderSet([*builtins, *data], crew)
 
 
 def _builtin(name: str, settings: Graders, root: Path, means: Means) -> Grader:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from millstream.graders.hosted.definitions import Endpoint, LabelModel, Python, ScoreModel, Single
 from millstream.graders.hosted.faults import HostedFault, Spent
 from millstream.graders.hosted.templates import Values
+from millstream.graders.judges.judge import Judge
 from millstream.sandboxing import Sandbox
 
 
@@ -43,7 +44,7 @@ class CodeRunner(Protocol):
 
 class Means(Struct, frozen=True, kw_only=True):
     """What there is to run with. ``propensity``: the share of runs that the judge's budget allows now;
-    ``sandbox``: for the built-in that runs code under test.
+    ``bench``: the judge itself, for judges of one's own; ``sandbox``: for the built-in that runs code under test.
     """
 
     judge: Runner | None = None
@@ -51,6 +52,7 @@ class Means(Struct, frozen=True, kw_only=True):
     sandbox: Sandbox | None = None
     endpoint: Runner | None = None
     propensity: Callable[[], float] = lambda: 1.0
+    bench: Judge | None = None
 
     def missing(self, definition: Single) -> str:
         """What a definition needs that is not there; empty when it can be run."""

@@ -30,6 +30,7 @@ from millstream.graders.hosted.samples import item_of_run, sample_of_run
 from millstream.graders.hosted.similarity import LIBRARIES, measure
 from millstream.graders.hosted.source import imports_of
 from millstream.graders.judges.budget import sampled
+from millstream.graders.judges.judge import ASKING
 from millstream.graders.registry import Grader, Told, grader
 from millstream.settings import nearest
 from millstream.trajectory import Trajectory
@@ -55,7 +56,7 @@ def load_hosted(file: Path, options: Mapping[str, Mapping[str, Any]], means: Mea
     name = grader_name(definition.name)
     low, high = _range(definition, options.get(name, {}), f"[graders.options.{name}]")
     made = grader(name=name, low=low, high=high)(graded(definition, means))
-    return made.with_epoch(f"{name}@{_epoch(definition, low, high)[:16]}", "file")
+    return made.with_epoch(f"{name}@{_epoch(definition, low, high, means)[:16]}", "file")
 
 
 def grader_name(name: str) -> str:
@@ -68,12 +69,15 @@ def graded(definition: Definition, means: Means = NOTHING) -> Callable[[Trajecto
     """The definition as a function of a trajectory. Where it asks a judge whose budget thins, a run that is not
     among those drawn is abstained from.
     """
-    judged = any(isinstance(part, ScoreModel | LabelModel) for part in parts_of(definition))
 
     def asked(t: Trajectory) -> Told:
         return told_of(run(definition, item_of_run(t), sample_of_run(t), means, t.id))
 
-    return asked if not judged else lambda t: sampled(definition.name, t, means.propensity(), asked)
+    return asked if not _judged(definition) else lambda t: sampled(definition.name, t, means.propensity(), asked)
+
+
+def _judged(definition: Definition) -> bool:
+    return any(isinstance(part, ScoreModel | LabelModel) for part in parts_of(definition))
 
 
 def told_of(outcome: Outcome) -> Told:
@@ -113,13 +117,15 @@ def _range(definition: Definition, options: Mapping[str, Any], where: str) -> tu
     return float(given[0]), float(given[1])
 
 
-def _epoch(definition: Definition, low: float, high: float) -> str:
+def _epoch(definition: Definition, low: float, high: float, means: Means) -> str:
     """A hash of all that decides a grade: the fields, the range, this module's version, the libraries used; for code
-    Python's minor and what it imports, too.
+    Python's minor and what it imports, too; for a judge the way and the model that it is asked.
     """
     similar = any(isinstance(part, TextSimilarity) for part in parts_of(definition))
     libraries = [f"{name} {metadata.version(name)}" for name in LIBRARIES] if similar else []
     libraries += [line for part in parts_of(definition) if isinstance(part, Python) for line in _stands_on(part)]
+    if _judged(definition) and means.bench is not None:
+        libraries.append(f"asking {ASKING} {means.bench.settings.model}")
     fields = msgspec.json.encode(definition, order="deterministic")
     return digest("hosted", VERSION, fields, f"{low!r} {high!r}", *libraries)
 

@@ -32,7 +32,7 @@ def means_of(loaded: Loaded, judge: Judge | None, on_close: Callable[[Callable[[
     known = Means(python=PythonGraders(sandbox), sandbox=sandbox, endpoint=_endpoints(loaded, on_close))
     if judge is None:
         return known
-    return structs.replace(known, judge=runner(judge), propensity=judge.budget.propensity)
+    return structs.replace(known, judge=runner(judge), propensity=judge.budget.propensity, bench=judge)
 
 
 def _endpoints(loaded: Loaded, on_close: Callable[[Callable[[], object]], None]) -> Runner | None:
