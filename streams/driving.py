@@ -21,7 +21,7 @@ def drive(runners: Sequence[StageRunner], log: Log, stop: threading.Event, *, un
             continue
         if until_idle:
             break
-        log.wait(awaited(runners), _patience(runners, log))
+        log.wait(awaited(runners), patience(runners, log))
     for runner in runners:
         runner.close()
 
@@ -41,7 +41,8 @@ def awaited(runners: Sequence[StageRunner]) -> dict[str, int]:
     return places
 
 
-def _patience(runners: Sequence[StageRunner], log: Log) -> float:
+def patience(runners: Sequence[StageRunner], log: Log) -> float:
+    """How long to wait for news: until the next timer is due, `WAIT_S` at most."""
     due = [d for runner in runners if (d := runner.processor.deadline_ms()) is not None]
     left = (min(due) - log.now_ms()) / 1000 if due else WAIT_S
     return min(WAIT_S, max(0.001, left))

@@ -265,7 +265,8 @@ class StageRunner:
         if self._held is None or deadline is None or deadline == self._ticked or deadline > self.log.now_ms():
             return False
         topic, partition = self._tick_place()
-        if len(self._inbox) or self.log.bounds(topic, partition)[1] > self._positions.get(slot(topic, partition), 0):
+        after = self._patiently(lambda: self.log.bounds(topic, partition)[1])
+        if len(self._inbox) or after > self._positions.get(slot(topic, partition), 0):
             return False
         identity = digest("tick", self.log.topic_id(topic), str(partition), str(deadline))
         tick = Tick(id=EventId(identity), trajectory_id=NO_RUN)
