@@ -10,27 +10,18 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
 from millstream.bootstrap.examining import register
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.patience import Patient, Worker
-from millstream.bootstrap.plans import Plan
-from millstream.bootstrap.policies import interface_of, workers
+from millstream.bootstrap.policies import workers
+from millstream.bootstrap.stages import alarming, assembling, buffering, check_rewards, grading, triggering, triggers
 from millstream.errors import Unavailable
-from millstream.graders.reward import Formula
 from millstream.partition import unslot
 from millstream.ports import Gap, Log, Processor, Store
-from millstream.streams.alarms import AlarmStage
-from millstream.streams.assembly import Assembler
-from millstream.streams.buffering import BufferingStage
 from millstream.streams.closing import close_open
 from millstream.streams.driving import awaited
-from millstream.streams.grading import GradingStage
 from millstream.streams.projection import Projector
 from millstream.streams.runner import StageRunner
-from millstream.streams.trigger import Trigger
-from millstream.topics import TELEMETRY, TRAJECTORIES
 
 if TYPE_CHECKING:
     from millstream.bootstrap.monitor import Monitor
@@ -175,16 +166,15 @@ def build(runtime: Runtime) -> Pipeline:
         require("training ([policy] base)", "train", "mlflow")
     lock = RunnerLock(runtime.loaded.data / "runner.lock").acquire()
     runtime.on_close(lock.release)
-    log, store, settings = runtime.log, runtime.store, runtime.loaded.settings
-    for plan in runtime.plans:
-        Formula.of(plan.reward).check(runtime.graders.names)
+    log, store = runtime.log, runtime.store
+    check_rewards(runtime)
     register(runtime)
     processors: list[tuple[Processor, bool]] = [
-        (Assembler(settings.assembly, topic_id=log.topic_id(TELEMETRY.name)), False),
-        (GradingStage(runtime.graders, topic_id=log.topic_id(TRAJECTORIES.name)), False),
-        *((_buffering(runtime, plan), True) for plan in runtime.plans),
-        *((_alarms(runtime, plan), True) for plan in runtime.plans if plan.alarms.enabled),
-        *((_trigger(runtime, plan), True) for plan in runtime.plans if plan.base is not None and plan.trigger.enabled),
+        (assembling(runtime), False),
+        (grading(runtime), False),
+        *((buffering(runtime, plan), True) for plan in runtime.plans),
+        *((alarming(runtime, plan), True) for plan in runtime.plans if plan.alarms.enabled),
+        *((triggering(runtime, plan), True) for plan in runtime.plans if triggers(plan)),
     ]
     runners = [StageRunner(one, log, store, every_partition=every, watch=runtime.monitor) for one, every in processors]
     projectors = [Projector(log, runtime.buffer(plan.namespace)) for plan in runtime.plans]
@@ -194,42 +184,3 @@ def build(runtime: Runtime) -> Pipeline:
             lambda: runners, buffers=lambda: {one.namespace: one.stats() for one in buffers}, policies=True
         )
     return Pipeline(log, store, runners, projectors, workers(runtime), runtime.monitor)
-
-
-def _suffix(runtime: Runtime, plan: Plan) -> str:
-    return "" if plan is runtime.plans[0] else f":{plan.namespace}"
-
-
-def _buffering(runtime: Runtime, plan: Plan) -> BufferingStage:
-    several = len(runtime.plans) > 1
-    return BufferingStage(
-        plan.buffer,
-        plan.reward,
-        interface=interface_of(plan),
-        lineages=frozenset({plan.lineage}) if several else frozenset(),
-        claim_timeout_s=plan.trainer.claim_timeout_s,
-        name=f"buffer{_suffix(runtime, plan)}",
-    )
-
-
-def _alarms(runtime: Runtime, plan: Plan) -> AlarmStage:
-    return AlarmStage(
-        plan.alarms,
-        plan.reward,
-        lineage=plan.lineage,
-        lineages=frozenset({plan.lineage}) if len(runtime.plans) > 1 else frozenset(),
-        name=f"alarms{_suffix(runtime, plan)}",
-    )
-
-
-def _trigger(runtime: Runtime, plan: Plan) -> Trigger:
-    gated = plan.gate.enabled and bool(plan.gate.evaluation)
-    return Trigger(
-        plan.trigger if gated else structs.replace(plan.trigger, wait_for_gate=False),
-        plan.trainer,
-        lineage=plan.lineage,
-        namespace=plan.namespace,
-        max_uses=plan.buffer.max_uses,
-        graders=Formula.of(plan.reward).names,
-        name=f"trigger{_suffix(runtime, plan)}",
-    )

@@ -1,0 +1,83 @@
+"""The stages of a runtime, as settings describe them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from millstream.bootstrap.plans import Plan
+from millstream.bootstrap.policies import interface_of
+from millstream.graders.reward import Formula
+from millstream.streams.alarms import AlarmStage
+from millstream.streams.assembly import Assembler
+from millstream.streams.buffering import BufferingStage
+from millstream.streams.grading import GradingStage
+from millstream.streams.trigger import Trigger
+from millstream.topics import TELEMETRY, TRAJECTORIES
+
+if TYPE_CHECKING:
+    from millstream.bootstrap.runtime import Runtime
+
+
+def check_rewards(runtime: Runtime) -> None:
+    """Raises `SettingsError` where a reward names a grader that is not enabled."""
+    for plan in runtime.plans:
+        Formula.of(plan.reward).check(runtime.graders.names)
+
+
+def assembling(runtime: Runtime) -> Assembler:
+    """Events to trajectories; one for each partition."""
+    return Assembler(runtime.loaded.settings.assembly, topic_id=runtime.log.topic_id(TELEMETRY.name))
+
+
+def grading(runtime: Runtime) -> GradingStage:
+    """Trajectories to grades; all of a process share the graders."""
+    return GradingStage(runtime.graders, topic_id=runtime.log.topic_id(TRAJECTORIES.name))
+
+
+def triggers(plan: Plan) -> bool:
+    """Whether the stream asks for trainings of a plan."""
+    return plan.base is not None and plan.trigger.enabled
+
+
+def _suffix(runtime: Runtime, plan: Plan) -> str:
+    return "" if plan is runtime.plans[0] else f":{plan.namespace}"
+
+
+def buffering(runtime: Runtime, plan: Plan) -> BufferingStage:
+    """Grades to decisions of the buffer."""
+    several = len(runtime.plans) > 1
+    return BufferingStage(
+        plan.buffer,
+        plan.reward,
+        interface=interface_of(plan),
+        lineages=frozenset({plan.lineage}) if several else frozenset(),
+        claim_timeout_s=plan.trainer.claim_timeout_s,
+        name=f"buffer{_suffix(runtime, plan)}",
+    )
+
+
+def alarming(runtime: Runtime, plan: Plan) -> AlarmStage:
+    """Grades to alarms that a reward is being fooled."""
+    return AlarmStage(
+        plan.alarms,
+        plan.reward,
+        lineage=plan.lineage,
+        lineages=frozenset({plan.lineage}) if len(runtime.plans) > 1 else frozenset(),
+        name=f"alarms{_suffix(runtime, plan)}",
+    )
+
+
+def triggering(runtime: Runtime, plan: Plan) -> Trigger:
+    """Decisions of the buffer to requests of trainings."""
+    gated = plan.gate.enabled and bool(plan.gate.evaluation)
+    return Trigger(
+        plan.trigger if gated else structs.replace(plan.trigger, wait_for_gate=False),
+        plan.trainer,
+        lineage=plan.lineage,
+        namespace=plan.namespace,
+        max_uses=plan.buffer.max_uses,
+        graders=Formula.of(plan.reward).names,
+        name=f"trigger{_suffix(runtime, plan)}",
+    )
