@@ -74,6 +74,19 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
     timeout_s: PositiveSeconds = 10.0
 
 
+class Workers(Section, frozen=True, kw_only=True):
+    """Workers on Kafka. ``session_s``: after how long a silent one loses its partitions; ``poll_s``: how long
+    the consumer may go without asking for records; ``memory_bytes``: records delivered and not yet fed;
+    ``max_dead_share`` of ``dead_window`` events: beyond it a worker stops itself (1: never).
+    """
+
+    session_s: PositiveSeconds = 30.0
+    poll_s: PositiveSeconds = 300.0
+    memory_bytes: Count = 32_000_000
+    max_dead_share: Share = 0.5
+    dead_window: Count = 1000
+
+
 class Capture(Section, frozen=True, kw_only=True):
     """The edge: bounds and redaction before anything reaches the log. ``shares``: how many of the
     tasks go to train, held out and report, where the caller gives no split.
@@ -305,6 +318,9 @@ class Settings(Section, frozen=True, kw_only=True):
 
     storage: Storage = field(default_factory=Storage)
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
+
+
+    workers: Workers = field(default_factory=Workers)
     capture: Capture = field(default_factory=Capture)
     assembly: Assembly = field(default_factory=Assembly)
     graders: Graders = field(default_factory=Graders)

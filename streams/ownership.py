@@ -39,7 +39,7 @@ Make = Callable[[int], StageRunner]
 
 class Ownership:
     """``make``: the runner of a partition. ``delivered``: where its records come from; None: the runners
-    read the log themselves. ``turn`` is called each time round.
+    read the log themselves. ``turn`` is called each time round and says how much it moved.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Ownership:
         delivered: Delivered | None,
         stop: threading.Event,
         *,
-        turn: Callable[[], None] = lambda: None,
+        turn: Callable[[], int] = lambda: 0,
     ) -> None:
         self.make = make
         self.log = log
@@ -129,10 +129,10 @@ class Ownership:
         try:
             while not self.stop.is_set():
                 self._obey()
-                self.turn()
+                turned = self.turn()
                 if self._step():
                     self._gather()
-                else:
+                elif not turned:
                     self._await()
         except BaseException:
             self.stop.set()

@@ -31,6 +31,7 @@ from millstream.partition import slot
 from millstream.ports import Assignment, Consumed, Log, Message, Output, Processor, Record, StateCommit, Store
 from millstream.streams.inbox import Inbox, Read, Runs
 from millstream.streams.metering import Watch
+from millstream.streams.poison import DeadShare
 from millstream.streams.publishing import batches
 from millstream.topics import BY_NAME, TELEMETRY
 
@@ -83,6 +84,8 @@ class StageRunner:
         self.limits = limits or Limits()
         self.read: Read = log.read
         """Brings the records; another one where they are delivered."""
+        self.dead: DeadShare | None = None
+        """Stops the stage when too much is unusable."""
         self.stop = stop or threading.Event()
         self.watch = watch
         self.skipped = 0
@@ -148,6 +151,8 @@ class StageRunner:
             if record is None:
                 break
             made = self._take(record)
+            if self.dead:
+                self.dead.count(record, made)
             runs.add(record)
             count += 1
             size += len(record.value or b"")
@@ -156,6 +161,8 @@ class StageRunner:
                 out_size += sum(len(out.value) for out in made)
         if count:
             self._commit(runs.consumed(), outputs, size)
+            if self.dead:
+                self.dead.check(self.processor.name)
         return count
 
     def _take(self, record: Record) -> Sequence[Output]:

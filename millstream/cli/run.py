@@ -5,11 +5,15 @@ from __future__ import annotations
 import signal
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from millstream.cli.common import emit, json_option, runtime_of
+
+if TYPE_CHECKING:
+    from millstream.ports import Gap
 
 PARTLY = 4
 
@@ -33,14 +37,41 @@ def up(ctx: click.Context, until_idle: bool, close_open: bool, accept_loss: bool
     pipeline = runtime_of(ctx).pipeline()
     if accept_loss:
         for gap in pipeline.accept_loss():
-            lost = f"{gap.topic}:{gap.partition} {gap.first} to {gap.end}"
-            click.echo(f"accepted the loss of {lost} by {gap.stage}: {gap.reason}", err=True)
+            _tell_loss(gap)
     click.echo(pipeline.describe(), err=True)
     totals = pipeline.run(stop, until_idle=until_idle, close_open=close_open)
     if as_json:
         emit("up", {"records": totals})
     else:
         click.echo("; ".join(f"{stage} {count}" for stage, count in totals.items()) + " records", err=True)
+
+
+@click.command()
+@click.argument("stage", type=click.Choice(["assemble", "grade", "buffer", "trigger", "train", "gate"]))
+@click.option(
+    "--instance",
+    metavar="NAME",
+    default="",
+    help="Who this worker is in its group, the same after a restart (default: the host and a number).",
+)
+@click.option(
+    "--accept-loss", is_flag=True, help="Go on without records that can't be read any more; audit lists them."
+)
+@click.pass_context
+def worker(ctx: click.Context, stage: str, instance: str, accept_loss: bool) -> None:
+    """Run one stage on Kafka until SIGTERM: start as many as there are partitions.
+
+    Of `buffer`, `trigger`, `train` and `gate` one works and the others stand by.
+    """
+    from millstream.bootstrap.workers import run_worker
+
+    click.echo(f"running {stage}", err=True)
+    run_worker(runtime_of(ctx), stage, instance=instance, accept_loss=_tell_loss if accept_loss else None)
+
+
+def _tell_loss(gap: Gap) -> None:
+    lost = f"{gap.topic}:{gap.partition} {gap.first} to {gap.end}"
+    click.echo(f"accepted the loss of {lost} by {gap.stage}: {gap.reason}", err=True)
 
 
 @click.command(name="import")

@@ -1,0 +1,171 @@
+"""``millstream worker STAGE``: one stage on Kafka, in as many processes as it has partitions.
+
+`assemble` and `grade` own partitions of their input and are handed its records by Faust. `buffer` and
+`trigger` are the one writer of a topic, `train` and `gate` act for the whole cluster: of each, one process
+works, the owner of `policy-events`, and others stand by. What a worker knows is in the store and the log;
+a process that is killed costs the time until its group notices.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from millstream.bootstrap.parts import require
+from millstream.bootstrap.stages import assembling, buffering, check_rewards, grading, triggering, triggers
+from millstream.errors import SettingsError, Unavailable
+from millstream.partition import unslot
+from millstream.ports import Gap, Processor, Record
+from millstream.streams.delivered import Delivered
+from millstream.streams.ownership import Ownership
+from millstream.streams.poison import DeadShare
+from millstream.streams.projection import Projector
+from millstream.streams.runner import Limits, StageRunner
+from millstream.topics import POLICY_EVENTS, TELEMETRY, TRAJECTORIES
+
+if TYPE_CHECKING:
+    from millstream.bootstrap.runtime import Runtime
+
+STAGES: Final = ("assemble", "grade", "buffer", "trigger", "train", "gate")
+LIMITS: Final = Limits(commit_bytes=4 << 20, commit_s=0.05)
+
+
+class StageMember:
+    """A stage's share of a consumer group. ``every``: one process does it all."""
+
+    def __init__(self, runtime: Runtime, stage: str) -> None:
+        self.runtime = runtime
+        self.stage = stage
+        self.every = stage in ("buffer", "trigger")
+        self.topic = {"assemble": TELEMETRY, "grade": TRAJECTORIES}.get(stage, POLICY_EVENTS).name
+        workers = runtime.loaded.settings.workers
+        self.delivered = None if self.every else Delivered(runtime.log.read, workers.memory_bytes)
+        self.stop = threading.Event()
+        self._projector = Projector(runtime.log, runtime.buffer()) if stage == "buffer" else None
+        self.ownership = Ownership(self._runner, runtime.log, self.delivered, self.stop, turn=self._turn)
+        self._look()
+
+    def _processor(self) -> Processor:
+        plan = self.runtime.plans[0]
+        makers: dict[str, Callable[[], Processor]] = {
+            "assemble": lambda: assembling(self.runtime),
+            "grade": lambda: grading(self.runtime),
+            "buffer": lambda: buffering(self.runtime, plan),
+            "trigger": lambda: triggering(self.runtime, plan),
+        }
+        return makers[self.stage]()
+
+    def _runner(self, partition: int) -> StageRunner:
+        runner = StageRunner(
+            self._processor(),
+            self.runtime.log,
+            self.runtime.store,
+            partition,
+            every_partition=self.every,
+            limits=LIMITS,
+            watch=self.runtime.monitor,
+        )
+        workers = self.runtime.loaded.settings.workers
+        runner.dead = DeadShare(workers.max_dead_share, workers.dead_window)
+        return runner
+
+    def _look(self) -> None:
+        monitor = self.runtime.monitor
+        if monitor and self.stage == "buffer":
+            buffer = self.runtime.buffer()
+            monitor.look_at(lambda: self.ownership.runners, buffers=lambda: {buffer.namespace: buffer.stats()})
+        elif monitor:
+            monitor.look_at(lambda: self.ownership.runners)
+
+    def _turn(self) -> int:
+        projected = self._projector.run_once() if self._projector and self.ownership.runners else 0
+        if self.runtime.monitor:
+            waits = {"project": self._projector.waiting} if self._projector else {}
+            self.runtime.monitor.turn(waits)
+        return projected
+
+    def assigned(self, partitions: Iterable[int]) -> None:
+        """These partitions are ours, and no others."""
+        self.ownership.assigned(partitions)
+
+    def revoked(self, partitions: Iterable[int]) -> None:
+        """These are not ours any more."""
+        self.ownership.revoked(partitions)
+
+    def positions(self, partitions: Iterable[int]) -> Mapping[int, int]:
+        """Where the store says that reading goes on; the beginning where it knows of nothing."""
+        if self.every:
+            return {}
+        try:
+            told = self.runtime.store.positions()
+        except Unavailable:
+            return {}  # the runner reads from the log what is not brought
+        known = {one.partition: one.offset for one in told if (one.stage, one.topic) == (self.stage, self.topic)}
+        return {partition: known.get(partition, 0) for partition in partitions}
+
+    def deliver(self, record: Record) -> None:
+        """A record of one of our partitions."""
+        if self.delivered:
+            self.delivered.put(record)
+
+    @property
+    def full(self) -> bool:
+        """Whether as much waits as may."""
+        return self.delivered is not None and self.delivered.full
+
+    def run(self) -> None:
+        """Work until `end`."""
+        self.ownership.run()
+
+    def end(self) -> None:
+        """Make `run` return."""
+        self.ownership.end()
+
+    def accept_loss(self) -> list[Gap]:
+        """Move the stage past what it can't read any more, in all its partitions."""
+        log, store = self.runtime.log, self.runtime.store
+        partitions = [0] if self.every else range(log.partitions(self.topic))
+        runners = [self._runner(partition) for partition in partitions]
+        return [
+            gap
+            for runner in runners
+            for place in runner.positions
+            for gap in store.accept_loss(runner.processor.name, runner.partition, *unslot(place))
+        ]
+
+
+def run_worker(
+    runtime: Runtime, stage: str, *, instance: str = "", accept_loss: Callable[[Gap], None] | None = None
+) -> None:
+    """Work until SIGTERM or SIGINT. ``accept_loss`` is told each gap that is accepted first. Raises
+    `SettingsError`, `PositionLost` and whatever else a person has to see to.
+    """
+    if not runtime.on_kafka:
+        raise SettingsError(
+            f'`millstream worker {stage}` works on Kafka ([storage] log = "kafka://HOST:9092"); on the embedded '
+            "log `millstream up` runs every stage"
+        )
+    if stage == "trigger" and not any(triggers(plan) for plan in runtime.plans):
+        raise SettingsError("[policy] base is empty or [trigger] enabled is off, so no training is ever asked for")
+    require("a worker", "faust")
+    from millstream.adapters import faust
+    from millstream.adapters.kafka_cluster import Cluster
+    from millstream.bootstrap.instances import instance_of
+
+    if stage == "grade":
+        check_rewards(runtime)
+    member = StageMember(runtime, stage)
+    for gap in member.accept_loss() if accept_loss else ():
+        accept_loss(gap)
+    workers = runtime.loaded.settings.workers
+    cluster = Cluster.of(runtime.loaded)
+    group = faust.Group(
+        name=cluster.topic(f"millstream-{stage}"),
+        topic=member.topic,
+        instance=instance_of(runtime, stage, instance),
+        folder=runtime.loaded.data / "faust",
+        session_s=workers.session_s,
+        poll_s=workers.poll_s,
+    )
+    faust.run(cluster, group, member)
