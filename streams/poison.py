@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from millstream.errors import Refused
+from millstream.errors import Stuck
 from millstream.ports import Output, Record
 from millstream.topics import DEAD_LETTERS
 
@@ -27,13 +27,13 @@ class DeadShare:
         self._dead += sum(out.topic == DEAD_LETTERS.name for out in outputs)
 
     def check(self, stage: str) -> None:
-        """After a commit. Raises `Refused` when too many were dead."""
+        """After a commit. Raises `Stuck` when too many were dead."""
         if self._events < self.window:
             return
         events, dead = self._events, self._dead
         self._events = self._dead = 0
         if self.most < 1 and dead > self.most * events:
-            raise Refused(
+            raise Stuck(
                 f"stage {stage!r} stops: {dead} of the last {events} events are dead letters, the limit is "
                 f"{self.most:.0%} ([workers] max_dead_share); `millstream dead-letters list` says why, and what is "
                 "mended can be replayed"
