@@ -32,6 +32,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "train": ("torch", "transformers", "safetensors"),
     "mlflow": ("mlflow",),
     "kafka": ("kafka", "crc32c"),
+    "faust": ("faust", "aiokafka"),
     "graders": ("jsonschema", "rapidfuzz", "nltk", "rouge_score", "httpx2"),
     "serve": ("prometheus_client", "starlette", "uvicorn"),
 }

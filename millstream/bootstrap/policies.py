@@ -41,11 +41,16 @@ def interface_of(plan: Plan) -> Interface:
 
 def workers(runtime: Runtime) -> list[Worker]:
     """The train worker, the gate worker and the keeper of aliases, for the plans that have a base."""
+    if all(plan.base is None for plan in runtime.plans):
+        return []
+    return [*trainers(runtime), *judges(runtime)]
+
+
+def trainers(runtime: Runtime) -> list[Worker]:
+    """The train worker, and what registers the bases. Raises `SettingsError` when no plan has a base."""
     from millstream.trainer.worker import TrainWorker, WorkerSettings
 
-    plans = [plan for plan in runtime.plans if plan.base is not None]
-    if not plans:
-        return []
+    plans = _with_base(runtime)
     bases = _Bases(runtime, plans)
     bases.try_now()
     train = TrainWorker(
@@ -56,11 +61,22 @@ def workers(runtime: Runtime) -> list[Worker]:
         {plan.lineage: plan.trainer for plan in plans},
         WorkerSettings(folder=runtime.loaded.data / "trainings"),
     )
-    found: list[Worker] = [bases, train]
-    if any(plan.gate.evaluation for plan in plans):
-        found.append(gate_worker(runtime))
-    found.append(_Aliases(runtime))
-    return found
+    return [bases, train]
+
+
+def judges(runtime: Runtime) -> list[Worker]:
+    """The gate worker where there is an evaluation, and the keeper of aliases. Raises `SettingsError` when
+    no plan has a base.
+    """
+    gates: list[Worker] = [gate_worker(runtime)] if any(p.gate.evaluation for p in _with_base(runtime)) else []
+    return [*gates, _Aliases(runtime)]
+
+
+def _with_base(runtime: Runtime) -> list[Plan]:
+    plans = [plan for plan in runtime.plans if plan.base is not None]
+    if not plans:
+        raise SettingsError("[policy] base is empty: name a model directory, without one nothing is trained or judged")
+    return plans
 
 
 class _Bases:

@@ -8,11 +8,15 @@ a process that is killed costs the time until its group notices.
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from millstream.bootstrap.acting import act
+from millstream.bootstrap.instances import instance_of
 from millstream.bootstrap.parts import require
+from millstream.bootstrap.policies import judges, trainers
 from millstream.bootstrap.stages import assembling, buffering, check_rewards, grading, triggering, triggers
 from millstream.errors import SettingsError, Unavailable
 from millstream.partition import unslot
@@ -27,7 +31,6 @@ from millstream.topics import POLICY_EVENTS, TELEMETRY, TRAJECTORIES
 if TYPE_CHECKING:
     from millstream.bootstrap.runtime import Runtime
 
-STAGES: Final = ("assemble", "grade", "buffer", "trigger", "train", "gate")
 LIMITS: Final = Limits(commit_bytes=4 << 20, commit_s=0.05)
 
 
@@ -146,18 +149,43 @@ def run_worker(
             f'`millstream worker {stage}` works on Kafka ([storage] log = "kafka://HOST:9092"); on the embedded '
             "log `millstream up` runs every stage"
         )
+    if stage in ("train", "gate"):
+        _act(runtime, stage, instance)
+    else:
+        _belong(runtime, stage, instance, accept_loss)
+
+
+def _act(runtime: Runtime, stage: str, instance: str) -> None:
+    require("training ([policy] base)", "train", "mlflow")
+    from millstream.adapters.kafka_cluster import Cluster
+    from millstream.adapters.kafka_membership import Membership
+
+    stop = threading.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: stop.set())
+    who = instance_of(runtime, stage, instance)
+    session_s = runtime.loaded.settings.workers.session_s
+    turn = Membership(Cluster.of(runtime.loaded), f"millstream-{stage}", POLICY_EVENTS.name, who, session_s)
+    runtime.on_close(turn.close)
+    make = trainers if stage == "train" else judges
+    if runtime.monitor:
+        runtime.monitor.look_at(list, policies=stage == "gate")
+    act(runtime.log, lambda: make(runtime), turn, stop, runtime.monitor)
+
+
+def _belong(runtime: Runtime, stage: str, instance: str, accept_loss: Callable[[Gap], None] | None) -> None:
     if stage == "trigger" and not any(triggers(plan) for plan in runtime.plans):
         raise SettingsError("[policy] base is empty or [trigger] enabled is off, so no training is ever asked for")
+    if stage == "grade":
+        check_rewards(runtime)
     require("a worker", "faust")
     from millstream.adapters import faust
     from millstream.adapters.kafka_cluster import Cluster
-    from millstream.bootstrap.instances import instance_of
 
-    if stage == "grade":
-        check_rewards(runtime)
     member = StageMember(runtime, stage)
-    for gap in member.accept_loss() if accept_loss else ():
-        accept_loss(gap)
+    if accept_loss:
+        for gap in member.accept_loss():
+            accept_loss(gap)
     workers = runtime.loaded.settings.workers
     cluster = Cluster.of(runtime.loaded)
     group = faust.Group(

@@ -1,0 +1,124 @@
+"""Workers as people run them: processes of their own on a real Kafka and a real Redis."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from millstream.bootstrap.runtime import Runtime
+from millstream.ledger import read_all
+from millstream.settings import load
+
+COMMAND = [sys.executable, "-c", "from millstream.cli import main; main()"]
+PATIENCE_S = 60
+
+
+def until(condition, told="it did not come about", patience_s=PATIENCE_S):
+    """Ask until it is so, and return what it said."""
+    deadline = time.monotonic() + patience_s
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, told() if callable(told) else told
+        threading.Event().wait(0.05)
+    return answer
+
+
+class Works:
+    """A folder with settings for a cluster, and the workers that run in it."""
+
+    def __init__(self, folder, kafka, redis, prefix, partitions=4, more=""):
+        self.folder, self.kafka, self.redis, self.prefix = folder, kafka, redis, prefix
+        self.processes = []
+        folder.mkdir(exist_ok=True)
+        self.settings_file = folder / "millstream.toml"
+        self.settings_file.write_text(
+            f'[storage]\nlog = "{kafka.url}"\nstate = "{redis.url}"\nbuffer = "{redis.url}"\n'
+            f'[kafka]\nnamespace = "{prefix}"\npartitions = {partitions}\nreplication = 1\nmin_insync = 1\n'
+            f"[workers]\nsession_s = 6\n{more}"
+        )
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
+        self.env = {**clean, "OMP_NUM_THREADS": "1"}
+        self.runtime = Runtime(load(self.settings_file, environ={}))
+        with self.runtime.topics() as topics:
+            topics.create(apply=True)
+
+    @property
+    def log(self):
+        return self.runtime.log
+
+    @property
+    def store(self):
+        return self.runtime.store
+
+    def start(self, stage, *words, env=None):
+        """A worker, begun; `Worker.told` is what it says."""
+        told = self.folder / f"{stage}-{len(self.processes)}.txt"
+        with told.open("w") as errors:
+            process = subprocess.Popen(
+                [*COMMAND, "worker", stage, *words],
+                cwd=self.folder,
+                env={**self.env, **(env or {})},
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+        process.told = told.read_text
+        self.processes.append(process)
+        return process
+
+    def run(self, *words):
+        """One command, to its end."""
+        return subprocess.run(
+            [*COMMAND, *words], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def end(self, *processes, by=signal.SIGTERM):
+        """End workers; their exit codes."""
+        for process in processes:
+            process.send_signal(by)
+        return [process.wait(PATIENCE_S) for process in processes]
+
+    def records(self, topic):
+        """What readers take of a topic."""
+        return [r for p in range(self.log.partitions(topic)) for r in read_all(self.log, topic, p)]
+
+    def caught_up(self, stage, topic):
+        """Whether a stage stands at the end of all partitions of a topic."""
+        told = {p.partition: p.offset for p in self.store.positions() if (p.stage, p.topic) == (stage, topic)}
+        return all(self.log.bounds(topic, p)[1] == told.get(p, 0) for p in range(self.log.partitions(topic)))
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        with contextlib.suppress(Exception), self.runtime.topics() as topics:
+            topics.delete(*self.log.topics())
+        self.runtime.close()
+
+
+@pytest.fixture
+def works(tmp_path: Path, kafka_node, redis_server, prefix):
+    """Makes installations on the shared servers, each in a namespace of its own."""
+    made = []
+
+    def make(name="a", **options):
+        made.append(Works(tmp_path / name, kafka_node, redis_server, f"{prefix}-{name}", **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def wait():
+    """`until`, for tests."""
+    return until
