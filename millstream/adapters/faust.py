@@ -221,7 +221,7 @@ def _app_type(faust: Any, cluster: Cluster, group: Group, member: Member) -> Any
 
     Transport.Consumer = Consumer
 
-    class App(faust.App):
+    class App(faust.App):  # type: ignore[misc]
         def _new_transport(self) -> Any:
             return Transport(self.conf.broker_consumer, self)
 

@@ -94,6 +94,11 @@ class Works:
         told = {p.partition: p.offset for p in self.store.positions() if (p.stage, p.topic) == (stage, topic)}
         return all(self.log.bounds(topic, p)[1] == told.get(p, 0) for p in range(self.log.partitions(topic)))
 
+    def settled(self):
+        """Whether assemble, grade and buffer stand at the end of what they read."""
+        return all(self.caught_up(*pair) for pair in (("assemble", "telemetry"), ("grade", "trajectories"),
+                                                      ("buffer", "grades")))  # fmt: skip
+
     def close(self):
         for process in self.processes:
             if process.poll() is None:
