@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -115,7 +116,8 @@ def _work(member: Member, worker: Any, trouble: list[MillstreamError]) -> None:
         trouble.append(error)
     except BaseException as error:  # noqa: BLE001 — a fault of the program: nothing of it may be acknowledged
         _die(error)
-    worker.loop.call_soon_threadsafe(worker._schedule_shutdown, "the stage has ended")  # noqa: SLF001
+    with contextlib.suppress(RuntimeError):  # the loop may have ended first
+        worker.loop.call_soon_threadsafe(worker._schedule_shutdown, signal.SIGTERM)  # noqa: SLF001
 
 
 def _die(error: BaseException) -> None:
@@ -211,10 +213,10 @@ def _app_type(faust: Any, cluster: Cluster, group: Group, member: Member) -> Any
             loop = asyncio.get_running_loop()
             known = await loop.run_in_executor(None, member.positions, list(mine))
             offsets = {mine[partition]: offset for partition, offset in known.items()}
-            if len(offsets) < len(mine):
-                offsets = {**await super().seek_to_committed(), **offsets}
-            await self._thread.seek_wait(offsets)
-            return offsets
+            committed = await super().seek_to_committed() if len(offsets) < len(mine) else {}
+            if offsets:
+                await self._thread.seek_wait(offsets)
+            return {**committed, **offsets}
 
     class Transport(driver.Transport):
         pass
