@@ -10,7 +10,7 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 RUN python -m venv /opt/millstream
 WORKDIR /source
-COPY constraints.txt ./
+COPY constraints.txt requirements-faust.txt ./
 RUN torch="$(grep -i '^torch==' constraints.txt | cut -d+ -f1)" \
     && /opt/millstream/bin/pip install --index-url "${TORCH_INDEX}" "${torch}"
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
@@ -24,6 +24,7 @@ COPY examples ./examples
 COPY millstream ./millstream
 RUN sed 's/+cpu$//; /^torch==/d' constraints.txt > /tmp/constraints.txt \
     && /opt/millstream/bin/pip install -c /tmp/constraints.txt '.[all]' \
+    && /opt/millstream/bin/pip install --no-deps -r requirements-faust.txt \
     && find /opt/millstream -name __pycache__ -prune -exec rm -rf {} +
 
 FROM python:${PYTHON}

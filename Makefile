@@ -13,13 +13,14 @@ help: ## these lines
 
 install: $(STAMP) ## make the environment in .venv
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt requirements-faust.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Millstream needs Python 3.11 or later; this is %s. Use make PYTHON=python3.12, say." % sys.version.split()[0])'
 	@echo "Making $(VENV). On Linux torch is its CUDA build: about 4.7 GB, a few minutes."
 	@echo "(A CPU build is enough: make TORCH_INDEX=<index with CPU builds> install.) Everything else is about 400 MB."
 	@$(PYTHON) -m venv $(VENV)
 	@if [ -n "$(TORCH_INDEX)" ]; then $(BIN)/pip install $(PIP_FLAGS) --index-url "$(TORCH_INDEX)" torch; fi
 	@$(BIN)/pip install $(PIP_FLAGS) -e '.[all,dev]'
+	@$(BIN)/pip install --disable-pip-version-check -q --no-deps -r requirements-faust.txt
 	@touch $@
 
 demo: install ## the whole loop on the example: no service, no GPU (about 3 minutes)

@@ -220,6 +220,10 @@ class Store(Protocol):
         """How far every stage is, sorted; empty before the first commit."""
         ...
 
+    def waiting(self) -> dict[str, int]:
+        """Outputs that were committed and that the log is not known to have, by stage; none are left out."""
+        ...
+
     def gaps(self) -> tuple[Gap, ...]:
         """Every accepted loss, oldest first."""
         ...

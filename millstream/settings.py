@@ -319,7 +319,6 @@ class Settings(Section, frozen=True, kw_only=True):
     storage: Storage = field(default_factory=Storage)
     kafka: KafkaSettings = field(default_factory=KafkaSettings)
 
-
     workers: Workers = field(default_factory=Workers)
     capture: Capture = field(default_factory=Capture)
     assembly: Assembly = field(default_factory=Assembly)

@@ -163,6 +163,8 @@ class StageRunner:
             self._commit(runs.consumed(), outputs, size)
             if self.dead:
                 self.dead.check(self.processor.name)
+        elif self._unnoted:
+            self._commit((), (), 0)  # idle: what was published is noted now
         return count
 
     def _take(self, record: Record) -> Sequence[Output]:

@@ -126,6 +126,15 @@ class RedisStore:
         split = (name.decode().split("\n") for name in names)
         return [(stage, int(partition)) for stage, partition in split]
 
+    def waiting(self) -> dict[str, int]:
+        """How much the outbox holds, by stage."""
+        found: dict[str, int] = {}
+        for stage, partition in self._stages():
+            key = self._key(stage, str(partition), "outbox")
+            if size := int(self._connection.script(_LENGTH, [key])):
+                found[stage] = found.get(stage, 0) + size
+        return found
+
     def gaps(self) -> tuple[Gap, ...]:
         """Every accepted loss, in the order they were accepted."""
         key = self._key("gaps")
@@ -167,6 +176,7 @@ class RedisStore:
             )
 
 
+_LENGTH: Final = "return redis.call('LLEN', KEYS[1])"
 _ALL: Final = "return redis.call('HGETALL', KEYS[1])"
 
 

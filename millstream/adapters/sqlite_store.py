@@ -183,6 +183,13 @@ class SqliteStore:
             )
         )
 
+    def waiting(self) -> dict[str, int]:
+        """How much the outbox holds, by stage."""
+        if self._own:
+            return {}
+        with self.file.read() as connection:
+            return dict(connection.execute("SELECT stage, count(*) FROM outbox GROUP BY stage").fetchall())
+
     def gaps(self) -> tuple[Gap, ...]:
         """Every accepted loss, in the order they were accepted."""
         columns = ", ".join(Gap.__struct_fields__)

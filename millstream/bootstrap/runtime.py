@@ -131,19 +131,25 @@ class Runtime:
 
     @property
     def store(self) -> Store:
-        """The state of the stages."""
-        return self._embedded.store
+        """The state of the stages: in the embedded file, or beside a Kafka log."""
+        return self._beside if self.on_kafka else self._embedded.store
 
     @cached_property
-    def _server(self) -> str | Callable[[], str]:
-        """The URL of the Redis or Valkey server; for the embedded one what starts it and gives its URL,
+    def _beside(self) -> Store:
+        from millstream.bootstrap.stores import beside
+
+        return beside(self, self.log, self._server)
+
+    def _server(self, url: str) -> str | Callable[[], str]:
+        """The URL of a Redis or Valkey server; for the embedded one what starts it and gives its URL,
         asked again when it does not answer.
         """
+        return url if url != "embedded" else self._valkey
+
+    @cached_property
+    def _valkey(self) -> Callable[[], str]:
         from millstream.adapters.valkey import Valkey
 
-        url = self.loaded.settings.storage.buffer
-        if url != "embedded":
-            return url
         server = Valkey(self.loaded.data / "valkey")
         self._closers.append(server.close)
         return server.start
@@ -153,7 +159,7 @@ class Runtime:
         """The buffer of a namespace (default: the first plan's)."""
         from millstream.adapters.redis import RedisBuffer
 
-        found = RedisBuffer(self._server, namespace or self.plans[0].namespace)
+        found = RedisBuffer(self._server(self.loaded.settings.storage.buffer), namespace or self.plans[0].namespace)
         self._closers.append(found.close)
         return found
 

@@ -363,6 +363,7 @@ def test_what_is_not_published_waits_in_order(backend, log, store):
     store.commit(step(held, 0, 1, outputs=[out(1), out(2)]))
     store.commit(step(held, 1, 2, outputs=[out(3)], published=1))
     waiting = assign(log, store).unpublished
+    assert store.waiting() == ({"assemble": len(waiting)} if waiting else {})
     if not getattr(backend, "publishes", False):
         assert waiting == ()
         assert values(log) == ["v1", "v2", "v3"]
@@ -371,6 +372,7 @@ def test_what_is_not_published_waits_in_order(backend, log, store):
     held = assign(log, store)
     store.commit(StateCommit(assignment=held, expected={"telemetry:0": 2}, consumed=(), outputs=(), published=3))
     assert (assign(log, store).unpublished, assign(log, store).outbox) == ((), 3)
+    assert store.waiting() == {}
 
 
 def test_a_refused_commit_keeps_the_outbox(log, store):

@@ -95,9 +95,9 @@ class Works:
         return all(self.log.bounds(topic, p)[1] == told.get(p, 0) for p in range(self.log.partitions(topic)))
 
     def settled(self):
-        """Whether assemble, grade and buffer stand at the end of what they read."""
-        return all(self.caught_up(*pair) for pair in (("assemble", "telemetry"), ("grade", "trajectories"),
-                                                      ("buffer", "grades")))  # fmt: skip
+        """Whether assemble, grade and buffer stand at the end of what they read, and all outputs have arrived."""
+        pairs = ("assemble", "telemetry"), ("grade", "trajectories"), ("buffer", "grades")
+        return all(not self.store.waiting() and self.caught_up(*pair) for pair in pairs)
 
     def close(self):
         for process in self.processes:

@@ -118,6 +118,17 @@ def test_a_clean_stop_leaves_an_empty_outbox(log, file):
         assert SqliteStore(log, file).assign(echo.name, 0, ids).unpublished == ()
 
 
+def test_an_idle_stage_notes_what_was_published(log, file):
+    """Nothing is said to wait once the stage has nothing to do."""
+    fill(log, "a")
+    store = SqliteStore(log, file)
+    runner = StageRunner(Echo(), log, store)
+    assert runner.run_once() == 1
+    assert store.waiting() == {"assemble": 1}
+    assert runner.run_once() == 0
+    assert store.waiting() == {}
+
+
 def test_batches_keep_the_order_of_each_partition(log):
     """Outputs go by partition, in pieces of at most the bytes asked (and one more)."""
     outputs = [Output("grades", f"k{n % 7}", b"%03d" % n) for n in range(100)]
