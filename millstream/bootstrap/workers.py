@@ -140,9 +140,9 @@ class StageMember:
 
 def run_worker(
     runtime: Runtime, stage: str, *, instance: str = "", accept_loss: Callable[[Gap], None] | None = None
-) -> None:
-    """Work until SIGTERM or SIGINT. ``accept_loss`` is told each gap that is accepted first. Raises
-    `SettingsError`, `PositionLost` and whatever else a person has to see to.
+) -> int:
+    """Work until SIGTERM or SIGINT; how many records it fed. ``accept_loss`` is told each gap that is accepted
+    first. Raises `SettingsError`, `PositionLost` and whatever else a person has to see to.
     """
     if not runtime.on_kafka:
         raise SettingsError(
@@ -151,8 +151,8 @@ def run_worker(
         )
     if stage in ("train", "gate"):
         _act(runtime, stage, instance)
-    else:
-        _belong(runtime, stage, instance, accept_loss)
+        return 0
+    return _belong(runtime, stage, instance, accept_loss)
 
 
 def _act(runtime: Runtime, stage: str, instance: str) -> None:
@@ -173,7 +173,7 @@ def _act(runtime: Runtime, stage: str, instance: str) -> None:
     act(runtime.log, lambda: make(runtime), turn, stop, runtime.monitor)
 
 
-def _belong(runtime: Runtime, stage: str, instance: str, accept_loss: Callable[[Gap], None] | None) -> None:
+def _belong(runtime: Runtime, stage: str, instance: str, accept_loss: Callable[[Gap], None] | None) -> int:
     if stage == "trigger" and not any(triggers(plan) for plan in runtime.plans):
         raise SettingsError("[policy] base is empty or [trigger] enabled is off, so no training is ever asked for")
     if stage == "grade":
@@ -197,3 +197,4 @@ def _belong(runtime: Runtime, stage: str, instance: str, accept_loss: Callable[[
         poll_s=workers.poll_s,
     )
     faust.run(cluster, group, member)
+    return member.ownership.moved

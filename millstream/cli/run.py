@@ -47,7 +47,9 @@ def up(ctx: click.Context, until_idle: bool, close_open: bool, accept_loss: bool
 
 
 @click.command()
-@click.argument("stage", type=click.Choice(["assemble", "grade", "buffer", "trigger", "train", "gate"]))
+@click.argument(
+    "stage", metavar="STAGE", type=click.Choice(["assemble", "grade", "buffer", "trigger", "train", "gate"])
+)
 @click.option(
     "--instance",
     metavar="NAME",
@@ -57,16 +59,21 @@ def up(ctx: click.Context, until_idle: bool, close_open: bool, accept_loss: bool
 @click.option(
     "--accept-loss", is_flag=True, help="Go on without records that can't be read any more; audit lists them."
 )
+@json_option
 @click.pass_context
-def worker(ctx: click.Context, stage: str, instance: str, accept_loss: bool) -> None:
-    """Run one stage on Kafka until SIGTERM: start as many as there are partitions.
+def worker(ctx: click.Context, stage: str, instance: str, accept_loss: bool, as_json: bool) -> None:
+    """Run one stage (assemble, grade, buffer, trigger, train or gate) on Kafka until SIGTERM.
 
     Of `buffer`, `trigger`, `train` and `gate` one works and the others stand by.
     """
     from millstream.bootstrap.workers import run_worker
 
     click.echo(f"running {stage}", err=True)
-    run_worker(runtime_of(ctx), stage, instance=instance, accept_loss=_tell_loss if accept_loss else None)
+    moved = run_worker(runtime_of(ctx), stage, instance=instance, accept_loss=_tell_loss if accept_loss else None)
+    if as_json:
+        emit("worker", {"records": {stage: moved}})
+    else:
+        click.echo(f"{stage} {moved} records", err=True)
 
 
 def _tell_loss(gap: Gap) -> None:
