@@ -94,6 +94,7 @@ def extras(loaded: Loaded) -> list[Check]:
         "mlflow": bool(loaded.settings.policy.base),
         "serve": loaded.settings.metrics.enabled,
         "kafka": loaded.settings.storage.log.startswith("kafka://"),
+        "faust": False,  # for four of the workers only, which say so themselves
         "graders": "schema" in loaded.settings.graders.enabled,
     }
     return [_extra(name, modules, needed=asked[name]) for name, modules in EXTRAS.items()]
