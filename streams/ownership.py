@@ -34,11 +34,12 @@ OVERDUE_S: Final = 3.0
 LEAVE_S: Final = 30.0
 """How long a revoked partition may take to leave its snapshot."""
 
-Make = Callable[[int], StageRunner]
+Make = Callable[[int], Sequence[StageRunner]]
+"""The runners of a partition; several where several stages share a worker."""
 
 
 class Ownership:
-    """``make``: the runner of a partition. ``delivered``: where its records come from; None: the runners
+    """``make``: the runners of a partition. ``delivered``: where its records come from; None: the runners
     read the log themselves. ``turn`` is called each time round and says how much it moved.
     """
 
@@ -58,14 +59,14 @@ class Ownership:
         self.turn = turn
         self.moved = 0
         """Records fed by this worker so far."""
-        self._runners: dict[int, StageRunner] = {}
+        self._runners: dict[int, Sequence[StageRunner]] = {}
         self._orders: queue.SimpleQueue[tuple[Callable[[], None], Future[None]]] = queue.SimpleQueue()
         self._idle: dict[Place, tuple[int, float]] = {}
 
     @property
     def runners(self) -> list[StageRunner]:
         """Those of the partitions owned now."""
-        return list(self._runners.values())
+        return [runner for runners in list(self._runners.values()) for runner in runners]
 
     def assigned(self, partitions: Iterable[int]) -> None:
         """These are ours, and no others."""
@@ -76,7 +77,8 @@ class Ownership:
         """These are not ours any more; returns when they have left their snapshots, or after `LEAVE_S`."""
         gone = frozenset(partitions)
         for partition in gone & self._runners.keys():
-            self._runners[partition].stop.set()
+            for runner in self._runners[partition]:
+                runner.stop.set()
         try:
             self._order(partial(self._leave, gone)).result(LEAVE_S)
         except TimeoutError:
@@ -107,22 +109,24 @@ class Ownership:
     def _keep(self, wanted: frozenset[int]) -> None:
         self._leave(frozenset(self._runners.keys() - wanted))
         for partition in sorted(wanted - self._runners.keys()):
-            runner = self.make(partition)
+            runners = self.make(partition)
             if self.delivered:
-                self.delivered.open(_places([runner]))
-                runner.read = self.delivered.read
-            self._runners[partition] = runner
+                self.delivered.open(_places(runners))
+                for runner in runners:
+                    runner.read = self.delivered.read
+            self._runners[partition] = runners
 
     def _leave(self, gone: frozenset[int]) -> None:
         for partition in sorted(gone & self._runners.keys()):
-            runner = self._runners.pop(partition)
-            runner.stop.set()
+            runners = self._runners.pop(partition)
             if self.delivered:
-                self.delivered.close(_places([runner]))
-            try:
-                runner.close()
-            except Unavailable as error:
-                logger.warning("%s:%d leaves no snapshot: %s", runner.processor.name, partition, error)
+                self.delivered.close(_places(runners))
+            for runner in runners:
+                runner.stop.set()
+                try:
+                    runner.close()
+                except Unavailable as error:
+                    logger.warning("%s:%d leaves no snapshot: %s", runner.processor.name, partition, error)
 
     def run(self) -> None:
         """Drive the runners until ``stop`` is set; then leave snapshots. Raises what a stage raises."""

@@ -17,7 +17,7 @@ from millstream.bootstrap.acting import act
 from millstream.bootstrap.instances import instance_of
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.policies import judges, trainers
-from millstream.bootstrap.stages import assembling, buffering, check_rewards, grading, triggering, triggers
+from millstream.bootstrap.stages import alarming, assembling, buffering, check_rewards, grading, triggering, triggers
 from millstream.errors import SettingsError, Unavailable
 from millstream.partition import unslot
 from millstream.ports import Gap, Processor, Record
@@ -46,32 +46,36 @@ class StageMember:
         self.delivered = None if self.every else Delivered(runtime.log.read, workers.memory_bytes)
         self.stop = threading.Event()
         self._projector = Projector(runtime.log, runtime.buffer()) if stage == "buffer" else None
-        self.ownership = Ownership(self._runner, runtime.log, self.delivered, self.stop, turn=self._turn)
+        self.ownership = Ownership(self._runners, runtime.log, self.delivered, self.stop, turn=self._turn)
         self._look()
 
-    def _processor(self) -> Processor:
-        plan = self.runtime.plans[0]
-        makers: dict[str, Callable[[], Processor]] = {
-            "assemble": lambda: assembling(self.runtime),
-            "grade": lambda: grading(self.runtime),
-            "buffer": lambda: buffering(self.runtime, plan),
-            "trigger": lambda: triggering(self.runtime, plan),
-        }
-        return makers[self.stage]()
+    def _processors(self) -> list[Processor]:
+        runtime, plan = self.runtime, self.runtime.plans[0]
+        if self.stage == "assemble":
+            return [assembling(runtime)]
+        if self.stage == "grade":
+            return [grading(runtime)]
+        if self.stage == "buffer":
+            return [buffering(runtime, plan)]
+        alarms: list[Processor] = [alarming(runtime, plan)] if plan.alarms.enabled else []
+        return [*alarms, triggering(runtime, plan)] if triggers(plan) else alarms
 
-    def _runner(self, partition: int) -> StageRunner:
-        runner = StageRunner(
-            self._processor(),
-            self.runtime.log,
-            self.runtime.store,
-            partition,
-            every_partition=self.every,
-            limits=LIMITS,
-            watch=self.runtime.monitor,
-        )
-        workers = self.runtime.loaded.settings.workers
-        runner.dead = DeadShare(workers.max_dead_share, workers.dead_window)
-        return runner
+    def _runners(self, partition: int) -> list[StageRunner]:
+        runtime, workers = self.runtime, self.runtime.loaded.settings.workers
+        made = []
+        for processor in self._processors():
+            runner = StageRunner(
+                processor,
+                runtime.log,
+                runtime.store,
+                partition,
+                every_partition=self.every,
+                limits=LIMITS,
+                watch=runtime.monitor,
+            )
+            runner.dead = DeadShare(workers.max_dead_share, workers.dead_window)
+            made.append(runner)
+        return made
 
     def _look(self) -> None:
         monitor = self.runtime.monitor
@@ -129,10 +133,10 @@ class StageMember:
         """Move the stage past what it can't read any more, in all its partitions."""
         log, store = self.runtime.log, self.runtime.store
         partitions = [0] if self.every else range(log.partitions(self.topic))
-        runners = [self._runner(partition) for partition in partitions]
         return [
             gap
-            for runner in runners
+            for partition in partitions
+            for runner in self._runners(partition)
             for place in runner.positions
             for gap in store.accept_loss(runner.processor.name, runner.partition, *unslot(place))
         ]
@@ -174,8 +178,11 @@ def _act(runtime: Runtime, stage: str, instance: str) -> None:
 
 
 def _belong(runtime: Runtime, stage: str, instance: str, accept_loss: Callable[[Gap], None] | None) -> int:
-    if stage == "trigger" and not any(triggers(plan) for plan in runtime.plans):
-        raise SettingsError("[policy] base is empty or [trigger] enabled is off, so no training is ever asked for")
+    if stage == "trigger" and not any(triggers(plan) or plan.alarms.enabled for plan in runtime.plans):
+        raise SettingsError(
+            "nothing to do: no training is ever asked for ([policy] base is empty or [trigger] enabled is off), and "
+            "[alarms] enabled is off"
+        )
     if stage == "grade":
         check_rewards(runtime)
     require("a worker", "faust")
