@@ -59,9 +59,8 @@ def up(ctx: click.Context, until_idle: bool, close_open: bool, accept_loss: bool
 @click.option(
     "--accept-loss", is_flag=True, help="Go on without records that can't be read any more; audit lists them."
 )
-@json_option
 @click.pass_context
-def worker(ctx: click.Context, stage: str, instance: str, accept_loss: bool, as_json: bool) -> None:
+def worker(ctx: click.Context, stage: str, instance: str, accept_loss: bool) -> None:
     """Run one stage (assemble, grade, buffer, trigger, train or gate) on Kafka until SIGTERM.
 
     Of `buffer`, `trigger`, `train` and `gate` one works and the others stand by.
@@ -70,10 +69,7 @@ def worker(ctx: click.Context, stage: str, instance: str, accept_loss: bool, as_
 
     click.echo(f"running {stage}", err=True)
     moved = run_worker(runtime_of(ctx), stage, instance=instance, accept_loss=_tell_loss if accept_loss else None)
-    if as_json:
-        emit("worker", {"records": {stage: moved}})
-    else:
-        click.echo(f"{stage} {moved} records", err=True)
+    click.echo(f"{stage} {moved} records", err=True)
 
 
 def _tell_loss(gap: Gap) -> None:
