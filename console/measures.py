@@ -99,7 +99,7 @@ def figures(
     for run, t, log_ms in _runs(log, formula, recalls, as_of_ms):
         if (split and run.facts.split != split) or log_ms < span[0] or (span[1] and log_ms >= span[1]):
             continue
-        cells[_cell(run, log_ms, by)].append(_played(run, t, (formula.low + formula.high) / 2))
+        cells[_cell(run, log_ms, by)].append(_played(run, t, formula.middle))
     return [figure for cell in sorted(cells) for figure in _figures(cell, cells[cell])]
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
-from millstream.console.catalog import grade_events
+from millstream.console.catalog import grade_events, ledger
 from millstream.console.impact import Impact, impact, impact_lines
 from millstream.grade import Failed, Grade, GradeGiven, Scored
 from millstream.graders.reward import Formula
@@ -93,11 +94,12 @@ def diff(
     for book in books:
         book.take([one for attempts in given.values() for one in attempts])
     told = Counter(_told(old[name], books[0].grade(name, grader)) for name in given)
+    foreign = ledger(log).lineages.keys() - {plain.lineage for plain in lineages}
     parts = [
-        _part(plain, grader, book, _mine(was.values(), plain, len(lineages)))
+        _part(plain, grader, book, [run for run in was.values() if _is_of(run, plain, foreign, len(lineages))])
         for plain, book, was in zip(lineages, books, before, strict=True)
     ]
-    changed = {change.trajectory_id for part in parts for change in part.changes}
+    changed = {(part.namespace, change.trajectory_id) for part in parts for change in part.changes}
     return RegradeDiff(
         grader=grader,
         epoch=epoch,
@@ -105,7 +107,7 @@ def diff(
         runs=len(given),
         grades=dict(told.most_common()),
         lineages=tuple(parts),
-        impact=impact(log, lambda admitted: admitted.trajectory_id in changed),
+        impact=impact(log, lambda admitted: (admitted.namespace, admitted.trajectory_id) in changed),
     )
 
 
@@ -122,9 +124,12 @@ def _kind(grade: Grade | None) -> str:
     return f"failed ({grade.kind})" if isinstance(grade, Failed) else type(grade).__name__.lower()
 
 
-def _mine(before: Iterable[RunReward], plain: Plain, lineages: int) -> list[RunReward]:
-    """The runs of a lineage; the only one takes any."""
-    return [was for was in before if lineages == 1 or was.facts.lineage in ("", plain.lineage)]
+def _is_of(run: RunReward, plain: Plain, foreign: AbstractSet[str], lineages: int) -> bool:
+    """Whether a run may count for a lineage: its own, of none, or, where there is one lineage, of any that
+    has no policies.
+    """
+    theirs = run.facts.lineage
+    return theirs in ("", plain.lineage) or (lineages == 1 and theirs not in foreign)
 
 
 def _part(plain: Plain, grader: str, book: RewardBook, before: Sequence[RunReward]) -> LineageDiff:

@@ -72,6 +72,11 @@ class Formula:
             return RewardParts(None, f"the formula gives {value}, outside [{self.low}, {self.high}]")
         return RewardParts(value)
 
+    @property
+    def middle(self) -> float:
+        """The middle of the range: a reward above it is a success."""
+        return (self.low + self.high) / 2
+
     def to_unit(self, value: float) -> float:
         """A reward mapped from [low, high] to [0, 1], as trackers and e-processes take it."""
         return (value - self.low) / (self.high - self.low)

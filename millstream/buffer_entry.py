@@ -24,6 +24,7 @@ class BufferEntry(Struct, frozen=True, kw_only=True, gc=False):
     priority: float
     bytes: int
     admitted_ms: int
+    family: str = ""
 
 
 def entry_of(admitted: RolloutAdmitted) -> BufferEntry:
@@ -43,6 +44,7 @@ def entry_of(admitted: RolloutAdmitted) -> BufferEntry:
         priority=admitted.priority,
         bytes=facts.bytes,
         admitted_ms=admitted.log_ms,
+        family=facts.family,
     )
 
 

@@ -162,6 +162,8 @@ class BufferSettings(Section, frozen=True, kw_only=True):
 class TriggerSettings(Section, frozen=True, kw_only=True):
     """When the stream asks for a training: enough fresh informative groups. ``wait_for_gate``: not
     before the last candidate was judged; ``chain``: train on from the last candidate, not the champion.
+    ``learnable_runs``: a task family of which the champion failed, or solved, every one of so many runs is
+    left out (0: none is).
     """
 
     enabled: bool = True
@@ -169,6 +171,7 @@ class TriggerSettings(Section, frozen=True, kw_only=True):
     min_informative: Whole = 8
     max_staleness: Whole = 4
     max_rollouts: Count = 20_000
+    learnable_runs: Whole = 32
     wait_for_gate: bool = True
     chain: bool = False
 

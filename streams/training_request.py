@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from millstream.codec import digest
 from millstream.errors import SettingsError
@@ -13,6 +13,7 @@ from millstream.ports import Log
 from millstream.rollout import BufferDecision, RolloutId
 from millstream.settings import TrainerSettings, TriggerSettings
 from millstream.streams.buffer_state import BufferLedger
+from millstream.streams.learnability import Teaches, idle_families
 from millstream.topics import BUFFER_EVENTS
 
 _LINE = msgspec.json.Decoder(BufferDecision)
@@ -20,13 +21,16 @@ _LINE = msgspec.json.Decoder(BufferDecision)
 
 class Choice(Struct, frozen=True, kw_only=True):
     """The rollouts of a training, sorted by id. ``usable``: every group that could be used, also those
-    above the cap. ``start_from``: the candidate whose weights it goes on from, None for the champion's.
+    above the cap and the ``idle`` ones, whose families (``families``, with why) teach the champion nothing.
+    ``start_from``: the candidate whose weights it goes on from, None for the champion's.
     """
 
     parent: int
     start_from: int | None
     usable: frozenset[str]
     rollout_ids: tuple[RolloutId, ...]
+    idle: frozenset[str] = frozenset()
+    families: dict[str, Teaches] = field(default_factory=dict)
 
 
 def choose(
@@ -36,10 +40,11 @@ def choose(
     lineage: str,
     champion: Version,
     max_uses: int,
+    middle: float = 0.5,
 ) -> Choice:
     """Every group that a training of this champion may use. Staleness counts versions from the policy
-    that is trained; a rollout of an unknown version has none. Above ``max_rollouts`` the groups of the
-    highest priority are taken.
+    that is trained; a rollout of an unknown version has none. Families that teach nothing are left out (a
+    reward above ``middle`` is a success). Above ``max_rollouts`` the groups of the highest priority are taken.
     """
     start_from = last_candidate(policies, lineage) if settings.chain else None
     reference = champion.version if start_from is None else start_from
@@ -48,9 +53,19 @@ def choose(
         for group, ids in buffer.available(lineage, champion.version, max_uses).items()
         if _age(buffer, ids[0], reference) <= settings.max_staleness
     }
-    groups = _within(buffer, available, settings.max_rollouts)
-    ids = tuple(sorted(rollout_id for members in groups.values() for rollout_id in members))
-    return Choice(parent=champion.version, start_from=start_from, usable=frozenset(available), rollout_ids=ids)
+    own = ((e.family, e.reward) for e in buffer.entries.values() if e.policy_version in (None, champion.version))
+    families = idle_families(own, middle, settings.learnable_runs)
+    idle = frozenset(group for group, ids in available.items() if buffer.entries[ids[0]].family in families)
+    taught = {group: ids for group, ids in available.items() if group not in idle}
+    groups = _within(buffer, taught, settings.max_rollouts)
+    return Choice(
+        parent=champion.version,
+        start_from=start_from,
+        usable=frozenset(available),
+        rollout_ids=tuple(sorted(rollout_id for members in groups.values() for rollout_id in members)),
+        idle=idle,
+        families=families,
+    )
 
 
 def _age(buffer: BufferLedger, rollout_id: RolloutId, reference: int) -> int:
@@ -83,6 +98,11 @@ def last_candidate(policies: PolicyLedger, lineage: str) -> int | None:
         and version.verdict is None
     ]
     return max(made, default=None)
+
+
+def idle_words(families: dict[str, Teaches]) -> str:
+    """The families that are left out, and why."""
+    return "left out, they teach nothing: " + ", ".join(f"{family} ({why})" for family, why in families.items())
 
 
 def request_of(
@@ -120,6 +140,7 @@ def request_by_hand(
     algorithm: str = "",
     *,
     max_uses: int = 3,
+    middle: float = 0.5,
 ) -> TrainingRequested:
     """A request for all that the buffer holds for the champion now; nothing is appended. Raises
     `SettingsError` when there is no champion or nothing to train on.
@@ -133,11 +154,12 @@ def request_by_hand(
         for line in (record.value or b"").split(b"\n"):
             if line and (decision := _LINE.decode(line)).namespace == namespace:
                 buffer.apply(decision, record.offset)
-    choice = choose(buffer, policies, settings, lineage, champion, max_uses)
+    choice = choose(buffer, policies, settings, lineage, champion, max_uses, middle)
     if not choice.rollout_ids:
+        idle = f"; {idle_words(choice.families)}" if choice.families else ""
         raise SettingsError(
             f"nothing in the buffer {namespace!r} may be used for champion {champion.version} of {lineage!r}: "
-            f"{len(buffer.entries)} rollouts there, all leased, consumed or older than max_staleness"
+            f"{len(buffer.entries)} rollouts there, all leased, consumed or older than max_staleness{idle}"
         )
     if algorithm:
         trainer = msgspec.structs.replace(trainer, algorithm=algorithm)

@@ -19,7 +19,7 @@ from millstream.ports import Output, Record
 from millstream.rollout import BufferDecision, GroupClosed, RolloutsAcknowledged, RolloutsReleased
 from millstream.settings import TrainerSettings, TriggerSettings
 from millstream.streams.buffer_state import BufferLedger
-from millstream.streams.training_request import Choice, choose, request_by_hand, request_of
+from millstream.streams.training_request import Choice, choose, idle_words, request_by_hand, request_of
 from millstream.topics import BUFFER_EVENTS, POLICY_EVENTS
 
 __all__ = ["Trigger", "TriggerState", "blocked_by", "request_by_hand"]
@@ -29,7 +29,8 @@ _LINE = msgspec.json.Decoder(BufferDecision)
 
 class TriggerState(Struct, kw_only=True):
     """``fresh``: the groups that came since the last request and are still there, and whether each is
-    informative. ``consumed``: this lineage's trainings whose rollouts no gate has released.
+    informative. ``consumed``: this lineage's trainings whose rollouts no gate has released. ``retry_at``: so
+    many fresh groups before families that teach nothing are looked for again, which takes the whole buffer.
     """
 
     now_ms: int = 0
@@ -38,12 +39,14 @@ class TriggerState(Struct, kw_only=True):
     fresh: dict[str, bool] = field(default_factory=dict)
     consumed: dict[str, None] = field(default_factory=dict)
     requested: int = 0
+    retry_at: int = 0
     undecodable: int = 0
 
 
 class Trigger:
     """One trigger for one lineage and namespace. ``max_uses`` is the buffer's, ``graders`` those that the
-    reward is made of: while an alarm about one of them stands, nothing is asked for.
+    reward is made of: while an alarm about one of them stands, nothing is asked for. A reward above ``middle``
+    is a success.
     """
 
     inputs = (BUFFER_EVENTS.name, POLICY_EVENTS.name)
@@ -57,6 +60,7 @@ class Trigger:
         namespace: str,
         max_uses: int = 3,
         graders: frozenset[str] = frozenset(),
+        middle: float = 0.5,
         name: str = "trigger",
     ) -> None:
         self.name = name
@@ -66,6 +70,7 @@ class Trigger:
         self.namespace = namespace
         self.max_uses = max_uses
         self.graders = graders
+        self.middle = middle
         self._claim_timeout_ms = int(trainer.claim_timeout_s * 1000)
         self.state = TriggerState(policies=PolicyLedger(claim_timeout_ms=self._claim_timeout_ms))
 
@@ -99,6 +104,7 @@ class Trigger:
 
     def _fold(self, event: AnyPolicyEvent | None) -> None:
         """Fold a policy event; of a request the rollout ids are not kept."""
+        self.state.retry_at = 0
         if event is None:
             self.state.undecodable += 1
         elif self.state.policies.apply(event) and isinstance(event, TrainingRequested):
@@ -126,15 +132,19 @@ class Trigger:
             self.state.consumed.pop(decision.training_id, None)
 
     def _request(self) -> TrainingRequested | None:
-        if not self._enough() or (champion := self.state.policies.champion(self.lineage)) is None:
+        if len(self.state.fresh) < self.state.retry_at or not self._enough():
+            return None
+        if (champion := self.state.policies.champion(self.lineage)) is None:
             return None
         if blocked_by(self.state.policies, self.lineage, self.settings) or self._behind():
             return None
         if self.state.policies.graders.stopping(self.lineage, self.graders) is not None:
             return None
-        choice = choose(self.state.buffer, self.state.policies, self.settings, self.lineage, champion, self.max_uses)
-        self.state.fresh = {g: told for g, told in self.state.fresh.items() if g in choice.usable}
-        if not self._enough():
+        state = self.state
+        choice = choose(state.buffer, state.policies, self.settings, self.lineage, champion, self.max_uses, self.middle)
+        state.fresh = {g: told for g, told in state.fresh.items() if g in choice.usable}
+        if not self._enough(choice.idle) or not choice.rollout_ids:
+            state.retry_at = len(state.fresh) + max(1, self.settings.min_groups // 8)
             return None
         request = request_of(
             choice,
@@ -158,17 +168,23 @@ class Trigger:
         judged = (versions.get(trainings[name].version or 0) for name in self.state.consumed if name in trainings)
         return any(version is not None and version.verdict in ("refuse", "inconclusive") for version in judged)
 
-    def _enough(self) -> bool:
-        fresh = self.state.fresh
-        return len(fresh) >= self.settings.min_groups and sum(fresh.values()) >= self.settings.min_informative
+    def _enough(self, idle: frozenset[str] = frozenset()) -> bool:
+        """Groups of families that teach nothing count as new, but never as informative."""
+        informative = self._informative(idle)
+        return len(self.state.fresh) >= self.settings.min_groups and informative >= self.settings.min_informative
+
+    def _informative(self, idle: frozenset[str]) -> int:
+        return sum(told and group not in idle for group, told in self.state.fresh.items())
 
     def _reason(self, choice: Choice, champion: Version) -> str:
         fresh, settings = self.state.fresh, self.settings
         older = len(choice.usable) - len(fresh)
+        informative = self._informative(choice.idle)
+        idle = f"; {len(choice.idle)} groups {idle_words(choice.families)}" if choice.idle else ""
         return (
-            f"{len(fresh)} new groups ({settings.min_groups} needed), {sum(fresh.values())} of them informative "
+            f"{len(fresh)} new groups ({settings.min_groups} needed), {informative} of them informative "
             f"({settings.min_informative} needed), {older} older groups still usable; "
-            f"{len(choice.rollout_ids)} rollouts for champion {champion.version}"
+            f"{len(choice.rollout_ids)} rollouts for champion {champion.version}{idle}"
         )
 
 

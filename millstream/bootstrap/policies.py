@@ -222,6 +222,7 @@ def request_training(runtime: Runtime, lineage: str, algorithm: str) -> Training
         plan.namespace,
         algorithm,
         max_uses=plan.buffer.max_uses,
+        middle=Formula.of(plan.reward).middle,
     )
     append_policy_events(runtime.log, [request])
     return request

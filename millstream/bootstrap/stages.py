@@ -79,5 +79,6 @@ def triggering(runtime: Runtime, plan: Plan) -> Trigger:
         namespace=plan.namespace,
         max_uses=plan.buffer.max_uses,
         graders=Formula.of(plan.reward).names,
+        middle=Formula.of(plan.reward).middle,
         name=f"trigger{_suffix(runtime, plan)}",
     )

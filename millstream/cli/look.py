@@ -165,11 +165,23 @@ def status(ctx: click.Context, as_json: bool) -> None:
 @as_of_option
 @click.pass_context
 def baseline(ctx: click.Context, grader: str, as_json: bool, as_of: str | None) -> None:
-    """How well the recorded runs did: one line for each policy version and grader, with its denominators."""
-    from millstream.console import baseline as console
+    """How well the recorded runs did: by policy version and grader, then by task family of the current policy.
 
-    rows = console.baseline(runtime_of(ctx).log, grader, as_of_ms(as_of))
-    emit_items("baseline", rows, None) if as_json else click.echo(console.render(rows))
+    A family that the policy always fails or always solves teaches it nothing and is left out of trainings.
+    """
+    from millstream.console import baseline as console
+    from millstream.console import families
+
+    runtime = runtime_of(ctx)
+    rows = console.baseline(runtime.log, grader, as_of_ms(as_of))
+    asked = [families.Asked(plan.lineage, plan.reward, plan.trigger.learnable_runs) for plan in runtime.plans]
+    found = families.families(runtime.log, asked, as_of_ms(as_of))
+    if as_json:
+        emit("baseline", {"items": rows, "total": len(rows), "families": found})
+        return
+    click.echo(console.render(rows))
+    if found:
+        click.echo(f"\n{families.render(found)}")
 
 
 @click.command()

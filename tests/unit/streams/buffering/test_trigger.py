@@ -23,7 +23,9 @@ class Loop:
         self.desk = desk
         self.stage = desk.stage()
         settings = {"min_groups": 2, "min_informative": 1, **settings}
-        self.trigger = Trigger(TriggerSettings(**settings), TrainerSettings(), lineage="policy", namespace="default")
+        self.trigger = Trigger(
+            TriggerSettings(**settings), TrainerSettings(), lineage="policy", namespace="default", middle=0.5
+        )
 
     def grades(self, records):
         return [r for record in records for out in self.stage.feed(record) for r in self._decided(out)]
@@ -188,3 +190,27 @@ def test_an_unreadable_record_is_counted(desk, loop):
     for topic in ("buffer-events", "policy-events"):
         loop.trigger.feed(msgspec.structs.replace(desk.record(topic=topic), value=b"\xff\n"))
     assert loop.trigger.state.undecodable == 2
+
+
+def test_families_that_teach_nothing_are_left_out(desk):
+    """Four solved groups of one family and one mixed of another: the request has the mixed one alone and says
+    why; the solved ones count as new, never as informative.
+    """
+    loop = Loop(desk, min_groups=5, learnable_runs=8)
+    loop.policy(PolicyRegistered(id="r1", lineage="policy", version=1, uri="u"), champion(1))
+    for n in range(4):
+        assert loop.grades(desk.group(f"s{n}", [1.0, 0.9], family="sum")) == []
+    (request,) = loop.grades(desk.group("m", [1.0, 0.0], family="mixed"))
+    assert len(request.rollout_ids) == 2
+    assert "5 new groups (5 needed), 1 of them informative" in request.reason
+    assert "4 groups left out, they teach nothing: sum (always 1)" in request.reason
+
+
+def test_only_solved_families_ask_for_nothing(desk):
+    """However many groups there are; the first mixed one asks."""
+    loop = Loop(desk, min_groups=5, learnable_runs=8)
+    loop.policy(PolicyRegistered(id="r1", lineage="policy", version=1, uri="u"), champion(1))
+    for n in range(12):
+        assert loop.grades(desk.group(f"s{n}", [1.0, 0.9], family="sum")) == []
+    (request,) = loop.grades(desk.group("m", [1.0, 0.0], family="mixed"))
+    assert len(request.rollout_ids) == 2
