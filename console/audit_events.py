@@ -56,7 +56,7 @@ class EventBooks:
         self._claimed: set[tuple[str, str]] = set()
         self._open: dict[str, _Open] = {}
         self._now: dict[int, int] = {}
-        self._topic_id = books.reading.log.topic_id(TELEMETRY.name)
+        self._topic_id = books.reading.ids[TELEMETRY.name]
         self._letters: dict[Origin, str] = {}
         self._replayed: set[Origin] = set()
         self._passed = {(p.trajectory_id, p.event_id) for p in found.feedback}

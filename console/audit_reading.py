@@ -62,7 +62,7 @@ class Hole(Struct, frozen=True):
 
 class Reading(Struct, kw_only=True):
     """The cut: how far each stage was (``read``: by stage and ``topic:partition``), and the bounds of
-    every place. ``holes`` fills while records are read.
+    every place, the id of every topic. ``holes`` fills while records are read.
     """
 
     log: Log
@@ -70,6 +70,7 @@ class Reading(Struct, kw_only=True):
     read: dict[tuple[str, str], int]
     first: dict[str, int]
     end: dict[str, int]
+    ids: dict[str, str]
     holes: dict[tuple[str, int], Hole] = field(default_factory=dict)
     known: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -89,6 +90,7 @@ class Reading(Struct, kw_only=True):
             read=read,
             first={place: first for place, (first, _) in bounds.items()},
             end={place: end for place, (_, end) in bounds.items()},
+            ids={topic.name: log.topic_id(topic.name) for topic in _FLOW},
         )
 
     def position(self, stage: str, topic: str, partition: int) -> int:
@@ -99,10 +101,12 @@ class Reading(Struct, kw_only=True):
         return self.known[key]
 
     def whole(self, topic: str) -> bool:
-        """Whether a topic can be read from its very beginning, without holes."""
+        """Whether a topic can be read from its very beginning, without holes, and never was another one."""
         places = [slot(topic, partition) for partition in range(self.log.partitions(topic))]
-        return not any(self.first[place] for place in places) and not any(
-            h.place in places for h in self.holes.values()
+        return not (
+            any(self.first[place] for place in places)
+            or any(hole.place in places for hole in self.holes.values())
+            or any(gap.topic == topic and gap.topic_id != self.ids[topic] for gap in self.gaps)
         )
 
     def lost(self, stage: str, topic: str, partition: int, offset: int) -> bool:
@@ -110,7 +114,7 @@ class Reading(Struct, kw_only=True):
         return any(
             gap.first <= offset < gap.end
             for gap in self.gaps
-            if (gap.stage, gap.topic, gap.partition) == (stage, topic, partition)
+            if (gap.stage, gap.topic, gap.partition, gap.topic_id) == (stage, topic, partition, self.ids[topic])
         )
 
     def records(self, topic: str) -> Iterator[Record]:

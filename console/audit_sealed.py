@@ -100,6 +100,8 @@ def _letter(books: Books, found: Downstream, record: Record) -> None:
     except msgspec.DecodeError as error:
         books.differ("unreadable", _at(record), f"not a dead letter: {error}")
         return
+    if letter.topic_id not in ("", books.reading.ids.get(letter.topic)):
+        return  # of a topic that is no more: its places are others' now
     place = (letter.topic, letter.partition, letter.offset, letter.index)
     if place in found.letters:
         books.differ(

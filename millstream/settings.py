@@ -52,12 +52,14 @@ class Storage(Section, frozen=True, kw_only=True):
 class KafkaSettings(Section, frozen=True, kw_only=True):
     """The cluster behind ``[storage] log = "kafka://HOST:9092"``. ``namespace`` prefixes topics and groups.
     ``partitions``, ``replication``, ``min_insync`` and the retentions (0: for ever) are what
-    ``topics create`` gives new topics. ``max_batch_bytes``: what one append may hold and still be one step.
-    The password: better ``MILLSTREAM_KAFKA__PASSWORD`` in the environment, or ``password_file``.
+    ``topics create`` gives new topics. ``telemetry_generation``: see docs/kafka.md on growing.
+    ``max_batch_bytes``: what one append may hold and still be one step. The password: better
+    ``MILLSTREAM_KAFKA__PASSWORD`` in the environment, or ``password_file``.
     """
 
     namespace: str = ""
     partitions: Count = 4
+    telemetry_generation: Count = 1
     replication: Count = 3
     min_insync: Count = 2
     telemetry_retention_s: Whole = 2_592_000

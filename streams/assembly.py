@@ -50,6 +50,10 @@ class Assembler:
             self._lines(record)
         return self._effects.outputs
 
+    def continue_at(self, offset: int) -> None:
+        """The next record is this one, whatever was fed before (see `millstream.streams.runner`)."""
+        self._next_offset = offset
+
     def _lines(self, record: Record) -> None:
         """Each line of a record, in order, at one moment of log time."""
         events, lines = decode_record(record.value or b"")

@@ -223,17 +223,28 @@ class StageRunner:
             self.processor.restore(kept.state)
             for run in held.journal:
                 self._feed_again(run)
+            self._continue()
         self._marks.taken.update(held.high_water)
         self._inbox = Inbox(self._read, self._places, self._positions, 4 * self.limits.commit_bytes)
         self._publish(held.unpublished)
         self._held, self._ticked, self._unnoted = held, None, bool(held.unpublished)
+
+    def _continue(self) -> None:
+        """After an accepted loss the position may lie elsewhere than the state was left: below, in a topic
+        that was made again.
+        """
+        continue_at = getattr(self.processor, "continue_at", None)
+        if continue_at:
+            continue_at(self._positions.get(slot(*self._places[0]), 0))
 
     def _feed_again(self, run: Consumed) -> None:
         offset = run.first
         self._journal_runs += 1
         while offset < run.end:
             records = self.log.read(run.topic, run.partition, offset, 4 * self.limits.commit_bytes)
-            for record in records[: run.end - offset]:
+            for record in records:
+                if record.offset >= run.end:
+                    break
                 self._take(record)
                 self._journal_bytes += len(record.value or b"")
             if not records:
@@ -241,7 +252,7 @@ class StageRunner:
                     f"{run.topic}:{run.partition} ends at {offset}, but the state of {self.processor.name!r} was made "
                     f"from records up to {run.end}; restore the log, or go on without them by --accept-loss"
                 )
-            offset += len(records)
+            offset = records[-1].offset + 1
 
     def _read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Sequence[Record]:
         return self._patiently(lambda: self.read(topic, partition, offset, max_bytes))
@@ -281,7 +292,8 @@ class StageRunner:
         tick = Tick(id=EventId(identity), trajectory_id=NO_RUN)
         message = Message("", msgspec.json.encode(tick), {"kind": "tick", "dialect": "millstream"})
         self._patiently(lambda: self.log.append(topic, [message], partition))
-        self._ticked = deadline
+        # Stamped before the deadline, the tick was too early: this process's clock is ahead of the log's.
+        self._ticked = deadline if self.log.now_ms() >= deadline else None
         return True
 
     def _tick_place(self) -> tuple[str, int]:

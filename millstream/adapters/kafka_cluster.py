@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from millstream.errors import SettingsError
 from millstream.settings import KafkaSettings, Loaded
+from millstream.topics import TELEMETRY
 
 SCHEME = "kafka://"
 PORT = 9092
@@ -54,7 +55,11 @@ class Cluster(Struct, frozen=True, kw_only=True):
         return self.settings.security_protocol.startswith("SASL")
 
     def topic(self, name: str) -> str:
-        """A topic's (or a consumer group's) name in the cluster: the namespace, a dot, its own name."""
+        """A topic's (or a consumer group's) name in the cluster: the namespace, a dot, its own name; of
+        telemetry, the generation that was grown last.
+        """
+        if name == TELEMETRY.name and self.settings.telemetry_generation > 1:
+            name = f"{name}.{self.settings.telemetry_generation}"
         return f"{self.settings.namespace}.{name}" if self.settings.namespace else name
 
     def own(self, name: str) -> str | None:
