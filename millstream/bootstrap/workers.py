@@ -8,6 +8,7 @@ a process that is killed costs the time until its group notices.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +19,7 @@ from millstream.bootstrap.instances import instance_of
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.policies import judges, trainers
 from millstream.bootstrap.stages import alarming, assembling, buffering, check_rewards, grading, triggering, triggers
-from millstream.errors import SettingsError, Unavailable
+from millstream.errors import SettingsError, Stuck, Unavailable
 from millstream.partition import unslot
 from millstream.ports import Gap, Processor, Record
 from millstream.streams.delivered import Delivered
@@ -31,6 +32,7 @@ from millstream.topics import POLICY_EVENTS, TELEMETRY, TRAJECTORIES
 if TYPE_CHECKING:
     from millstream.bootstrap.runtime import Runtime
 
+logger = logging.getLogger(__name__)
 LIMITS: Final = Limits(commit_bytes=4 << 20, commit_s=0.05)
 
 
@@ -153,10 +155,22 @@ def run_worker(
             f'`millstream worker {stage}` works on Kafka ([storage] log = "kafka://HOST:9092"); on the embedded '
             "log `millstream up` runs every stage"
         )
+    _topics(runtime)
     if stage in ("train", "gate"):
         _act(runtime, stage, instance)
         return 0
     return _belong(runtime, stage, instance, accept_loss)
+
+
+def _topics(runtime: Runtime) -> None:
+    """Wait until the cluster answers; it has the topics, and they are right. Raises `Stuck`."""
+    while True:
+        try:
+            return runtime.check_topics()
+        except Stuck:
+            raise
+        except Unavailable as error:
+            logger.warning("%s; trying again", error)
 
 
 def _act(runtime: Runtime, stage: str, instance: str) -> None:
