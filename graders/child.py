@@ -6,7 +6,7 @@ call and a fresh child, never the stream.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,21 +15,34 @@ import msgspec
 from millstream.errors import GraderError, SettingsError
 from millstream.grade import Grade, fail
 from millstream.graders import messages
+from millstream.graders.leftovers import end_others, processes
 from millstream.graders.registry import Grader, Registry
 from millstream.graders.userfiles import load_entry_points, load_file
-from millstream.trajectory import Trajectory
 
 MAX_WORDS: Final = 10_000
 """How many characters of a grade's reason and label are kept."""
 
 
 def handle(method: str, payload: bytes) -> bytes:
-    """Answer ``load`` (a `messages.Load`) or ``grade`` (a `messages.Work`)."""
+    """Answer ``load`` (a `messages.Load`), ``examples`` (likewise) or ``grade`` (a `messages.Work`). Raises `Overrun`
+    when a grader left a process behind.
+    """
     if method == "load":
         return messages.encode(_load(messages.decode_load(payload)))
+    if method == "examples":
+        return messages.encode(_examples(messages.decode_load(payload)))
     if method == "grade":
-        return messages.encode(_grade(messages.decode_work(payload)))
-    raise GraderError(f"unknown method {method!r}: a child of graders knows load and grade")
+        work = messages.unpack_work(payload)
+        registry = _registry(work.load)  # what its import started may go on
+        before = processes()
+        done = messages.pack(_grade(work, registry))
+        end_others(processes() - before)
+        return done
+    raise GraderError(f"unknown method {method!r}: a child of graders knows load, examples and grade")
+
+
+def _examples(load: messages.Load) -> messages.Examples:
+    return messages.Examples(by_grader={made.name: made.examples for made in _registry(load)})
 
 
 def _load(load: messages.Load) -> messages.Loaded:
@@ -61,20 +74,19 @@ def _registry(load: messages.Load) -> Registry:
 _registries: dict[bytes, Registry] = {}
 
 
-def _grade(work: messages.Work) -> messages.Done:
-    registry = _registry(work.load)
+def _grade(work: messages.Work, registry: Registry) -> messages.Done:
     graders = [_unchanged(registry.get(name), epoch) for name, epoch in work.graders]
-    rows = [[_timed(grader, messages.decode_trajectory(raw)) for grader in graders] for raw in work.trajectories]
+    # By grader, each with trajectories of its own: what one changes in them no other sees.
+    columns = [_column(grader, work.trajectories) for grader in graders]
     return messages.Done(
-        grades=tuple(tuple(grade for grade, _ in row) for row in rows),
-        latencies=tuple(tuple(ns for _, ns in row) for row in rows),
+        grades=tuple(tuple(column[i][0] for column in columns) for i in range(len(work.trajectories))),
+        latencies=tuple(tuple(column[i][1] for column in columns) for i in range(len(work.trajectories))),
     )
 
 
-def _timed(grader: Grader, trajectory: Trajectory) -> tuple[Grade, int]:
-    begun = time.perf_counter_ns()
-    grade = _sound(grader(trajectory))
-    return grade, time.perf_counter_ns() - begun
+def _column(grader: Grader, raw: Sequence[bytes]) -> list[tuple[Grade, int]]:
+    given = grader.told_each([messages.decode_trajectory(one) for one in raw])
+    return [(_sound(told.grade), spent) for told, spent in given]
 
 
 def _unchanged(grader: Grader, epoch: str) -> Grader:

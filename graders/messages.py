@@ -1,5 +1,5 @@
-"""What the grading process and its child say to each other: JSON, both ways, since trajectories came as
-JSON and may hold what other codecs can't (whole numbers of any size).
+"""What the grading process and its child say to each other. Work and its answer are msgpack; the trajectories in it
+stay JSON, as they came, since that may hold what other codecs can't (whole numbers of any size).
 """
 
 from __future__ import annotations
@@ -7,9 +7,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Struct, field
 
 from millstream.grade import Grade
+from millstream.graders.examples import Example
 from millstream.graders.registry import Source
 from millstream.trajectory import Trajectory
 
@@ -56,6 +57,12 @@ class Loaded(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Examples(Struct, frozen=True, kw_only=True):
+    """What each grader's examples are."""
+
+    by_grader: dict[str, tuple[Example, ...]] = field(default_factory=dict)
+
+
 class Work(Struct, frozen=True, kw_only=True):
     """Grade each trajectory with each grader, named with the epoch that its grades will bear. ``load`` lets
     a fresh child load what its forerunner had. A trajectory is the JSON of a `Trajectory`: each grader
@@ -64,7 +71,7 @@ class Work(Struct, frozen=True, kw_only=True):
 
     load: Load
     graders: tuple[tuple[str, str], ...]
-    trajectories: tuple[Raw, ...]
+    trajectories: tuple[bytes, ...]
 
 
 class Done(Struct, frozen=True, kw_only=True):
@@ -77,7 +84,9 @@ class Done(Struct, frozen=True, kw_only=True):
 encode = msgspec.json.Encoder().encode
 decode_load = msgspec.json.Decoder(Load).decode
 decode_loaded = msgspec.json.Decoder(Loaded).decode
-decode_work = msgspec.json.Decoder(Work).decode
-decode_done = msgspec.json.Decoder(Done).decode
+decode_examples = msgspec.json.Decoder(Examples).decode
+pack = msgspec.msgpack.Encoder().encode
+unpack_work = msgspec.msgpack.Decoder(Work).decode
+unpack_done = msgspec.msgpack.Decoder(Done).decode
 decode_trajectory = msgspec.json.Decoder(Trajectory).decode
 decode_grade = msgspec.json.Decoder(Grade).decode

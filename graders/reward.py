@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from millstream.errors import SettingsError
-from millstream.grade import Abstained, Censored, Failed, Grade, Scored
+from millstream.grade import Abstained, Censored, Failed, Grade, Scored, first_line
 from millstream.graders.formulas import Parser
 from millstream.settings import RewardSettings, nearest
 
@@ -87,7 +87,7 @@ def _status(grade: Grade | None) -> str:
         case None:
             return "no grade yet"
         case Failed(kind=kind, reason=reason):
-            return f"failed ({kind}): {reason[:200]}"
+            return f"failed ({kind}): {first_line(reason)[:200]}"
         case Abstained(reason=reason):
             return f"abstained: {reason[:200]}"
         case Censored(reason=reason):

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from millstream.errors import GraderError, MillstreamError, SettingsError, Unavailable
+from millstream.errors import GraderError, MillstreamError, Overrun, SettingsError, Unavailable
 from millstream.grade import Failed, Grade, fail
 from millstream.graders import messages
 from millstream.graders.epochs import with_model
+from millstream.graders.examples import Example
 from millstream.graders.registry import Grader
 from millstream.trajectory import Trajectory
 
@@ -23,6 +24,8 @@ Spawn: TypeAlias = Callable[[str], messages.Caller]
 """Makes the child process that serves a module; `millstream.bootstrap` hands it in."""
 
 LOAD_TIMEOUT_S = 60.0
+REASON = 3000
+"""How much a failure tells: its last words may be a traceback."""
 
 
 class Given(Struct, frozen=True):
@@ -66,16 +69,24 @@ class Crew:
             Grader(d.name, _elsewhere, d.low, d.high, epoch=d.epoch, source=d.source) for d in loaded.graders
         )
 
-    def grade(self, trajectories: Sequence[Trajectory]) -> list[list[list[Given]]]:
-        """Every attempt, by trajectory and by grader. All graders go to the child in one call; when it
-        hangs or dies, each pair goes alone, and a grader that was to blame goes alone from then on.
+    def examples(self) -> dict[str, tuple[Example, ...]]:
+        """What the graders' files declare that they say, by grader."""
+        answer = self._child.call("examples", messages.encode(self._load), LOAD_TIMEOUT_S)
+        return messages.decode_examples(answer).by_grader
+
+    def grade(
+        self, trajectories: Sequence[Trajectory], graders: Sequence[Grader] | None = None
+    ) -> list[list[list[Given]]]:
+        """Every attempt, by trajectory and by grader (default: all). All graders go to the child in one call; when
+        it hangs or dies, each pair goes alone, and a grader that was to blame goes alone from then on.
         """
+        asked = self.graders if graders is None else tuple(graders)
         columns: dict[str, list[list[Given]]] = {}
-        together = [grader for grader in self.graders if grader.name not in self._suspects]
-        for graders in ([together] if together else []) + [[g] for g in self.graders if g.name in self._suspects]:
-            rows = self._called(graders, trajectories)
-            columns |= {grader.name: [row[i] for row in rows] for i, grader in enumerate(graders)}
-        return [[columns[grader.name][i] for grader in self.graders] for i in range(len(trajectories))]
+        together = [grader for grader in asked if grader.name not in self._suspects]
+        for some in ([together] if together else []) + [[g] for g in asked if g.name in self._suspects]:
+            rows = self._called(some, trajectories)
+            columns |= {grader.name: [row[i] for row in rows] for i, grader in enumerate(some)}
+        return [[columns[grader.name][i] for grader in asked] for i in range(len(trajectories))]
 
     def close(self) -> None:
         """End the child."""
@@ -91,10 +102,9 @@ class Crew:
 
     def _together(self, graders: Sequence[Grader], trajectories: Sequence[Trajectory]) -> list[list[list[Given]]]:
         names = tuple((grader.name, grader.epoch) for grader in graders)
-        raw = tuple(Raw(messages.encode(trajectory)) for trajectory in trajectories)
-        done = messages.decode_done(
-            self._ask(messages.encode(messages.Work(load=self._load, graders=names, trajectories=raw)))
-        )
+        raw = tuple(messages.encode(trajectory) for trajectory in trajectories)
+        work = messages.pack(messages.Work(load=self._load, graders=names, trajectories=raw))
+        done = messages.unpack_done(self._ask(work))
         return [
             [[Given(grader, grade, 1, ns)] for grader, grade, ns in zip(graders, row, latencies, strict=True)]
             for row, latencies in zip(done.grades, done.latencies, strict=True)
@@ -129,9 +139,11 @@ class Crew:
     def _failed(self, error: Exception) -> Grade:
         if isinstance(error, TimeoutError):
             return fail(f"no grade within {self._timeout_s} s; the grading process was replaced", "timeout")
+        if isinstance(error, Overrun):
+            return fail(f"{error}; the grading process was replaced")
         if isinstance(error, Unavailable):
-            return fail(f"the grading process ended: {error}", "infrastructure")
-        return fail(str(error)[:1000])
+            return fail(f"the grading process ended: {error}"[:REASON], "infrastructure")
+        return fail(str(error)[:REASON])
 
 
 def _worth_another(grade: Grade) -> bool:

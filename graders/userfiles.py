@@ -9,7 +9,9 @@ import functools
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -72,8 +74,7 @@ def prepared(made: Grader, file: Path, options: Mapping[str, Any], source: Sourc
             raise SettingsError(f"{where}: unknown option {option!r}{nearest(option, sorted(known))}")
     epoch = user_epoch(made.name, file, options, made.data, made.libraries)
     function = functools.partial(made.function, **options) if options else made.function
-    bound = Grader(made.name, function, made.low, made.high, "", source, made.data, made.libraries)
-    return bound.with_epoch(epoch, source)
+    return replace(made, function=function).with_epoch(epoch, source)
 
 
 def _import(file: Path) -> ModuleType:
@@ -90,9 +91,22 @@ def _import(file: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise SettingsError(f"grader file {file} can't be imported: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise SettingsError(f"grader file {file}{_line(error, file)} can't be imported: {_said(error)}") from error
     return module
+
+
+def _line(error: BaseException, file: Path) -> str:
+    """Where in the file it came from, as far as it is known."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f", line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return f", line {lines[-1]}" if lines else ""
+
+
+def _said(error: BaseException) -> str:
+    told = error.msg if isinstance(error, SyntaxError) else error
+    return f"{type(error).__name__}: {told}"
 
 
 def _is_from(made: Grader, module: ModuleType) -> bool:

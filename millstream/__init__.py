@@ -23,6 +23,7 @@ _HOMES = {
     "fail": "millstream.grade",
     "Task": "millstream.events",
     "grader": "millstream.graders.registry",
+    "example": "millstream.graders.examples",
     "record": "millstream.capture.sdk",
     "feedback": "millstream.capture.sdk",
 }
@@ -38,6 +39,7 @@ __all__ = [
     "Trajectory",
     "__version__",
     "abstain",
+    "example",
     "fail",
     "feedback",
     "grader",
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from millstream.capture.sdk import feedback, record
     from millstream.events import Task
     from millstream.grade import Abstained, Censored, Failed, Grade, Scored, abstain, fail, score
+    from millstream.graders.examples import example
     from millstream.graders.registry import grader
     from millstream.trajectory import Step, Trajectory
 

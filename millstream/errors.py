@@ -8,6 +8,7 @@
     │   └── TooLarge       over the size limit and not repairable
     ├── GraderError        becomes a Failed grade, never a number
     ├── Unavailable        something outside is down: retry with backoff           exit 3
+    │   ├── Overrun        a child process took more than it may and was replaced: do not retry
     │   └── Stuck          waiting does not mend it, a person must: stop           exit 3
     │       └── PositionLost
     └── Conflict           somebody else moved the state: re-read, then try again
@@ -76,6 +77,12 @@ class Unavailable(MillstreamError):
 
 class Stuck(Unavailable):
     """Something outside refuses and will go on refusing (credentials, say): stop, a person must mend it."""
+
+
+class Overrun(Unavailable):
+    """A child process printed, answered or left behind more than it may, and was ended; the same work would do so
+    again.
+    """
 
 
 class PositionLost(Stuck):

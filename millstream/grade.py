@@ -61,6 +61,11 @@ def abstain(reason: str) -> Abstained:
     return Abstained(reason=reason)
 
 
+def first_line(reason: str) -> str:
+    """What a reason says in one line; a traceback may follow it."""
+    return reason.partition("\n")[0]
+
+
 def fail(reason: str, kind: FailedKind = "error") -> Failed:
     """The grader could not do its work, and why."""
     return Failed(kind=kind, reason=reason)

@@ -117,12 +117,16 @@ class Assembly(Section, frozen=True, kw_only=True):
 
 
 class Graders(Section, frozen=True, kw_only=True):
-    """Which graders run on every trajectory. ``files``: Python files with ``@ms.grader`` functions."""
+    """Which graders run on every trajectory. ``files``: Python files with ``@ms.grader`` functions; they run in a
+    child process, which may take ``memory_bytes``, print ``output_bytes`` a call and grade for ``timeout_s``.
+    """
 
     enabled: tuple[str, ...] = ("feedback", "format", "efficiency")
     files: tuple[str, ...] = ()
     timeout_s: PositiveSeconds = 10.0
     attempts: Count = 2
+    memory_bytes: Count = 4_000_000_000
+    output_bytes: Count = 1_000_000
     workers: Count = 1
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 

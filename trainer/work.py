@@ -1,7 +1,7 @@
 """The child process that trains: one order in, one result out. The only door from the worker to torch.
 
-Run as `python -m millstream.adapters.children millstream.trainer.work`. Doing an order twice gives the same result:
-a finished one is returned, one that was cut short goes on from its last whole epoch.
+Run as `python -m millstream.adapters.child_serving millstream.trainer.work`. Doing an order twice gives the same
+result: a finished one is returned, one that was cut short goes on from its last whole epoch.
 """
 
 from __future__ import annotations

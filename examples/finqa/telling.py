@@ -10,7 +10,7 @@ from millstream.console.decided import rollout_rows
 from millstream.console.tables import gate_table, tally_words
 from millstream.evidence import from_json
 from millstream.examples.finqa.measuring import Measured
-from millstream.grade import Failed, GradeGiven, Scored, Tally
+from millstream.grade import Failed, GradeGiven, Scored, Tally, first_line
 from millstream.policy import GateDecided, PolicyLedger, Version
 from millstream.ports import Log
 
@@ -90,4 +90,4 @@ def _outcome(given: GradeGiven) -> str:
     grade = given.grade
     if isinstance(grade, Scored):
         return f"{grade.score:g}, {grade.reason or grade.label}"
-    return f"failed ({grade.kind}), {grade.reason}" if isinstance(grade, Failed) else grade.reason
+    return f"failed ({grade.kind}), {first_line(grade.reason)}" if isinstance(grade, Failed) else grade.reason

@@ -1,35 +1,42 @@
 """Child processes that answer calls: one mechanism for graders in files and for work that needs torch.
 
-A child is ``python -m millstream.adapters.children MODULE`` where MODULE has ``handle(method, payload)
+A child is ``python -m millstream.adapters.child_serving MODULE`` where MODULE has ``handle(method, payload)
 -> payload`` (bytes in, bytes out: msgpack or JSON, never pickle). Frames on its standard input and a
 private pipe: 4-byte length, 1-byte status, method, payload. A call has a deadline; a child that hangs
-or dies is killed with its process group and replaced at the next call.
+or dies is killed with its process group and replaced at the next call. `Bounds` limit what a child may take.
 """
 
 from __future__ import annotations
 
 import contextlib
-import heapq
-import importlib
-import itertools
+import fcntl
 import os
 import select
 import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
-import traceback
 from collections.abc import Mapping
-from typing import Protocol
 
-from millstream.errors import GraderError, Unavailable
+from msgspec import Struct
 
-_HEAD = struct.Struct("<IB")
-_OK, _ERROR = 0, 1
-ORPHAN_S = 0.5
-"""How soon a child notices that its parent was killed."""
+from millstream.errors import GraderError, Overrun, Unavailable
+
+HEAD = struct.Struct("<IB")
+OK, ERROR, OVERRUN = 0, 1, 2
+LAST_WORDS = 2000
+"""How much of what a child printed last is kept for whoever asks why it died."""
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """What a child may take: private memory (`RLIMIT_DATA`; where the system has none, no bound), bytes printed
+    during one call, and bytes of an answer. What it prints is not shown.
+    """
+
+    memory_bytes: int = 4_000_000_000
+    output_bytes: int = 1_000_000
+    answer_bytes: int = 256_000_000
 
 
 class ChildTimeout(Unavailable, TimeoutError):
@@ -44,24 +51,27 @@ class ChildError(GraderError):
     """The child's handler raised; the message carries its text."""
 
 
-class Handler(Protocol):
-    """What a child's module offers."""
-
-    def handle(self, method: str, payload: bytes) -> bytes:
-        """Answer one call."""
-        ...
-
-
 class Child:
     """A long-lived child process. Not thread-safe: one caller at a time."""
 
-    def __init__(self, module: str, *, env: Mapping[str, str] | None = None, cwd: str | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        """``bounds`` None: it may take what it can, and its standard error is this process's."""
         self.module = module
         self.env = dict(env or {})
         self.cwd = cwd
+        self.bounds = bounds
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._answers = -1
+        self._printed = 0
+        self._words = b""
 
     @property
     def pid(self) -> int | None:
@@ -74,11 +84,14 @@ class Child:
             return
         self.close()
         read, write = os.pipe()
-        command = [sys.executable, "-m", "millstream.adapters.children", self.module, str(write)]
+        memory = self.bounds.memory_bytes if self.bounds else 0
+        options = ["-X", "faulthandler"] if self.bounds else []
+        command = [*options, "-m", "millstream.adapters.child_serving", self.module, str(write), str(memory)]
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, *command],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self.bounds else subprocess.DEVNULL,
+            stderr=subprocess.STDOUT if self.bounds else None,
             pass_fds=(write,),
             env={**os.environ, **self.env},
             cwd=self.cwd,
@@ -87,42 +100,110 @@ class Child:
         os.close(write)
         self._answers = read
         self.starts += 1
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
+        for pipe in (self._process.stdin.fileno(), read):
+            _widen(pipe)
 
     def call(self, method: str, payload: bytes, timeout_s: float | None = None) -> bytes:
-        """One call. Raises `ChildTimeout`, `ChildDied` or `ChildError`; after the first two the child
+        """One call. Raises `ChildTimeout`, `ChildDied`, `Overrun` or `ChildError`; after the first three the child
         is gone and the next call starts a new one.
         """
         self.start()
-        assert self._process is not None
-        assert self._process.stdin is not None
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         name = method.encode()
+        work = HEAD.pack(len(name) + 1 + len(payload), len(name)) + name + b"\0" + payload
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            self._process.stdin.write(_HEAD.pack(len(name) + 1 + len(payload), len(name)) + name + b"\0" + payload)
-            self._process.stdin.flush()
-            length, status = _HEAD.unpack(self._read(_HEAD.size, deadline))
-            answer = self._read(length, deadline)
+            status, answer = self._exchange(work, deadline)
         except TimeoutError:
             self.close()
             raise ChildTimeout(f"{self.module}: no answer to {method!r} within {timeout_s} s") from None
-        except (BrokenPipeError, EOFError, ConnectionError, OSError) as error:
+        except Overrun:
             self.close()
-            raise ChildDied(f"{self.module}: the process ended during {method!r} ({type(error).__name__})") from None
-        if status == _ERROR:
+            raise
+        except (BrokenPipeError, EOFError, ConnectionError, OSError) as error:
+            told = self._last_words()
+            self.close()
+            died = f"{self.module}: the process ended during {method!r} ({type(error).__name__})"
+            raise ChildDied(died + told) from None
+        if status == OVERRUN:
+            self.close()
+            raise Overrun(answer.decode("utf-8", "replace"))
+        if status == ERROR:
             raise ChildError(answer.decode("utf-8", "replace"))
         return answer
 
-    def _read(self, size: int, deadline: float | None) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self._answers], [], [], wait)[0]:
-                raise TimeoutError
-            chunk = os.read(self._answers, min(size - len(parts), 1 << 20))
-            if not chunk:
-                raise EOFError
-            parts += chunk
-        return bytes(parts)
+    def _exchange(self, work: bytes, deadline: float | None) -> tuple[int, bytes]:
+        """Write a call and read its answer, both before the deadline."""
+        self._printed = 0
+        rest, answer = memoryview(work), bytearray()
+        size = HEAD.size
+        while len(answer) < size or rest:
+            readable, writable = self._ready(deadline, writing=bool(rest))
+            if writable:
+                rest = rest[self._write(rest) :]
+            if self._output in readable:
+                self._drain()
+            if self._answers in readable:
+                chunk = os.read(self._answers, min(size - len(answer), 1 << 20))
+                if not chunk:
+                    raise EOFError
+                answer += chunk
+                if len(answer) == HEAD.size == size:
+                    size += self._size(HEAD.unpack_from(answer)[0])
+        return HEAD.unpack_from(answer)[1], bytes(answer[HEAD.size :])
+
+    def _size(self, length: int) -> int:
+        if self.bounds and length > self.bounds.answer_bytes:
+            raise Overrun(f"it answered {length:,} bytes; {self.bounds.answer_bytes:,} are allowed")
+        return length
+
+    @property
+    def _output(self) -> int:
+        """Where what it prints comes from, or -1."""
+        assert self._process is not None
+        return self._process.stdout.fileno() if self._process.stdout else -1
+
+    def _ready(self, deadline: float | None, *, writing: bool) -> tuple[list[int], bool]:
+        """What can be read, and whether more can be written. Raises TimeoutError at the deadline."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        wait = None if deadline is None else max(0.0, deadline - time.monotonic())
+        reads = [fd for fd in (self._answers, self._output) if fd >= 0]
+        readable, writable, _ = select.select(reads, [self._process.stdin] if writing else [], [], wait)
+        if not (readable or writable):
+            raise TimeoutError
+        return readable, bool(writable)
+
+    def _write(self, rest: memoryview) -> int:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            return os.write(self._process.stdin.fileno(), rest)
+        except BlockingIOError:
+            return 0
+
+    def _drain(self) -> None:
+        """Take what it printed; raise `Overrun` when that is more than it may."""
+        chunk = os.read(self._output, 1 << 16)
+        if not chunk:
+            assert self._process is not None
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process.stdout = None
+            return
+        self._printed += len(chunk)
+        self._words = (self._words + chunk)[-LAST_WORDS:]
+        if self.bounds and self._printed > self.bounds.output_bytes:
+            raise Overrun(f"it printed more than {self.bounds.output_bytes:,} bytes")
+
+    def _last_words(self) -> str:
+        """What it printed before it died, such as where a crash was."""
+        with contextlib.suppress(OSError, Overrun):
+            while self._output >= 0 and select.select([self._output], [], [], 0.0)[0]:
+                self._drain()
+        words = self._words.decode("utf-8", "replace").strip()
+        return f"; its last words: {words}" if words else ""
 
     def close(self) -> None:
         """End the child and everything it started."""
@@ -130,115 +211,18 @@ class Child:
         if process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            if process.stdin:
-                with contextlib.suppress(OSError):
-                    process.stdin.close()
+            for pipe in (process.stdin, process.stdout):
+                if pipe:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
             process.wait()
+        self._words = b""
         if self._answers >= 0:
             os.close(self._answers)
             self._answers = -1
 
 
-class ChildPool:
-    """Some children of one module; a call takes whichever is free. Safe to call from many threads.
-
-    Calls that wait are served by priority (lower first), then in the order in which they came.
-    """
-
-    def __init__(self, module: str, size: int, *, env: Mapping[str, str] | None = None) -> None:
-        """``size`` children, started at their first call or by `warm`."""
-        self.size = size
-        self._children = [Child(module, env=env) for _ in range(size)]
-        self._free = list(self._children)
-        self._waiting: list[tuple[int, int]] = []
-        self._tickets = itertools.count()
-        self._turn = threading.Condition()
-
-    def call(self, method: str, payload: bytes, timeout_s: float | None = None, *, priority: int = 0) -> bytes:
-        """One call to a free child, waiting for one if need be. Raises as `Child.call` does."""
-        child = self._take(priority)
-        try:
-            return child.call(method, payload, timeout_s)
-        finally:
-            with self._turn:
-                self._free.append(child)
-                self._turn.notify_all()
-
-    def at(self, priority: int) -> PoolView:
-        """The same pool for a caller of another priority."""
-        return PoolView(self, priority)
-
-    def _take(self, priority: int) -> Child:
-        with self._turn:
-            ticket = (priority, next(self._tickets))
-            heapq.heappush(self._waiting, ticket)
-            while not self._free or self._waiting[0] != ticket:
-                self._turn.wait()
-            heapq.heappop(self._waiting)
-            child = self._free.pop()
-            self._turn.notify_all()
-            return child
-
-    def warm(self) -> None:
-        """Start every child now, so that they load while other things are done."""
-        for child in self._children:
-            child.start()
-
-    def close(self) -> None:
-        """End every child."""
-        for child in self._children:
-            child.close()
-
-
-class PoolView:
-    """A pool as a caller of one priority sees it."""
-
-    def __init__(self, pool: ChildPool, priority: int) -> None:
-        self._pool = pool
-        self._priority = priority
-
-    def call(self, method: str, payload: bytes, timeout_s: float | None = None) -> bytes:
-        """One call; see `ChildPool.call`."""
-        return self._pool.call(method, payload, timeout_s, priority=self._priority)
-
-
-def _serve(module: str, answers: int) -> None:
-    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
-    me = os.getpid()
-    os.set_inheritable(answers, False)
-    with os.fdopen(_private_input(), "rb") as source, os.fdopen(answers, "wb") as sink:
-        handler = importlib.import_module(module)
-        while len(head := source.read(_HEAD.size)) == _HEAD.size:
-            length, name_length = _HEAD.unpack(head)
-            body = source.read(length)
-            method, payload = body[:name_length].decode(), body[name_length + 1 :]
-            try:
-                status, answer = _OK, handler.handle(method, payload)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever a handler raises goes back as text
-                text = "".join(traceback.format_exception_only(error)).strip()
-                status, answer = _ERROR, text.encode("utf-8", "replace")
-            if os.getpid() != me:
-                os._exit(0)  # a fork that the handler made and let run on: the answer is its parent's to give
-            sink.write(_HEAD.pack(len(answer), status) + answer)
-            sink.flush()
-
-
-def _private_input() -> int:
-    """Where calls come from; what a handler or a process it starts reads as standard input is empty."""
-    source = os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return source
-
-
-def _leave_with(parent: int) -> None:
-    """End when the parent is gone, also in the middle of a call: nobody would read the answer."""
-    while os.getppid() == parent:
-        time.sleep(ORPHAN_S)
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _serve(sys.argv[1], int(sys.argv[2]))
+def _widen(pipe: int) -> None:
+    """Let a pipe hold as much as a batch, so that neither side waits for the other to make room (Linux)."""
+    with contextlib.suppress(AttributeError, OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20)

@@ -62,7 +62,7 @@ def attack(runtime: Runtime, name: str, tasks: Path | None = None) -> GraderExam
     """Examine one grader, on the operator's tasks where a file names some, and keep what was found. Raises
     `SettingsError` for an unknown grader or tasks of no use, `GraderError` when it hangs or dies.
     """
-    from millstream.adapters.children import Child
+    from millstream.bootstrap.grader_children import spawn_of
     from millstream.graders.files import read_tasks
     from millstream.graders.loading import load_one
     from millstream.graders.running import effective
@@ -70,7 +70,9 @@ def attack(runtime: Runtime, name: str, tasks: Path | None = None) -> GraderExam
     specimens = specimens_of(read_tasks(tasks.read_bytes(), tasks.name).values()) if tasks else STANDARD
     if tasks is not None and not specimens:
         raise SettingsError(f"{tasks.name}: no task to attack: at least two are needed, with different references")
-    graders = load_one(name, runtime.loaded.settings.graders, runtime.loaded.root, Child)
+    graders = load_one(
+        name, runtime.loaded.settings.graders, runtime.loaded.root, spawn_of(runtime.loaded.settings.graders)
+    )
     try:
         made = graders.graders[0]
         found = examine(lambda t: effective(graders.grade(t)[0]).grade, made.low, made.high, specimens)

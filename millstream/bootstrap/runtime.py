@@ -16,7 +16,7 @@ from millstream.errors import SettingsError
 from millstream.settings import Loaded, load, nearest
 
 if TYPE_CHECKING:
-    from millstream.adapters.children import ChildPool
+    from millstream.adapters.child_pool import ChildPool
     from millstream.adapters.kafka_log import KafkaLog
     from millstream.adapters.kafka_topics import KafkaTopics
     from millstream.adapters.mlflow import MlflowTracker
@@ -176,7 +176,7 @@ class Runtime:
     @cached_property
     def children(self) -> ChildPool:
         """The processes that train and evaluate."""
-        from millstream.adapters.children import ChildPool
+        from millstream.adapters.child_pool import ChildPool
 
         threads = str(self.plans[0].trainer.threads)
         env = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "TQDM_DISABLE": "1"}
@@ -187,10 +187,12 @@ class Runtime:
     @cached_property
     def graders(self) -> GraderSet:
         """The enabled graders; people's own in a child process."""
-        from millstream.adapters.children import Child
+        from millstream.bootstrap.grader_children import spawn_of
         from millstream.graders.loading import load as load_graders
 
-        found = load_graders(self.loaded.settings.graders, self.loaded.root, Child, self.means)
+        found = load_graders(
+            self.loaded.settings.graders, self.loaded.root, spawn_of(self.loaded.settings.graders), self.means
+        )
         self._closers.append(found.close)
         return found
 
@@ -345,12 +347,12 @@ def client() -> Client:
 @contextmanager
 def grader_named(loaded: Loaded, name: str) -> Iterator[Callable[[Trajectory], Grade]]:
     """One grader as a function of a trajectory, its child process (if it is somebody's own) ended after."""
-    from millstream.adapters.children import Child
+    from millstream.bootstrap.grader_children import spawn_of
     from millstream.graders.loading import load_one
     from millstream.graders.running import effective
 
     with Runtime(loaded) as runtime:
-        graders = load_one(name, loaded.settings.graders, loaded.root, Child, runtime.means)
+        graders = load_one(name, loaded.settings.graders, loaded.root, spawn_of(loaded.settings.graders), runtime.means)
         runtime.on_close(graders.close)
         yield lambda trajectory: effective(graders.grade(trajectory)[0]).grade
 

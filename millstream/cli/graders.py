@@ -1,4 +1,4 @@
-"""``graders list | validate | run``: the graders of the stream, and hosted grader files checked and tried."""
+"""``graders list | test | validate | run``: the graders of the stream, grader files checked and tried."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli.common import emit, json_option, runtime_of, table
+from millstream.cli.common import emit, json_option, runtime_of, settings_of, table
 from millstream.cli.examining import attack
 from millstream.errors import SettingsError
 
@@ -42,6 +42,30 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     else:
         table((tuple(row.values()) for row in rows), ("name", "epoch", "low", "high", "source"))
         click.echo(f"reward = {formula}")
+
+
+@graders.command("test")
+@file_argument
+@json_option
+@click.pass_context
+def test(ctx: click.Context, file: Path, as_json: bool) -> int:
+    """Try the examples that the graders of a Python FILE declare; exit 1 when one does not hold.
+
+    They run as in the stream: in a child process, with the options and the deadline of the settings.
+    """
+    from millstream.bootstrap.grader_children import try_file
+
+    found = try_file(settings_of(ctx), file)
+    failed = [one for one in found if one.fault]
+    if as_json:
+        emit("graders-test", {"items": found, "total": len(found), "failed": len(failed)})
+        return int(bool(failed))
+    rows = [(one.grader, one.number, one.expected, one.given, f"{one.milliseconds:.2f} ms") for one in found]
+    table(rows, ("grader", "example", "expected", "given", "took"))
+    for one in failed:
+        click.echo(f"{one.grader}, example {one.number}: {one.fault}")
+    click.echo(f"{len(found) - len(failed)} of {len(found)} examples hold")
+    return int(bool(failed))
 
 
 @graders.command()

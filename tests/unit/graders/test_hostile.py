@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from millstream.adapters.children import Bounds, Child
 from millstream.errors import SettingsError
 from millstream.grade import Failed, Scored
+from millstream.graders.loading import load
 from millstream.graders.running import effective
+from millstream.settings import Graders
 
 HEAD = "import os, sys\nimport millstream as ms\n\n"
 HUGE = {"x": 10**30, "list": [-(2**70)]}
@@ -16,12 +21,80 @@ def grades(graders, trajectory):
     return {a[0].grader.name: effective(a).grade for a in graders.grade(trajectory)}
 
 
-def test_a_fork_that_is_left_running_answers_for_nobody(load_graders, make):
-    """The answer of the next trajectory is its own, not the one that the fork would have given."""
-    source = HEAD + "@ms.grader\ndef forks(t):\n    os.fork()\n    return float(t.final_answer)\n"
+def test_a_fork_that_is_left_running_is_a_failure_and_answers_for_nobody(load_graders, make):
+    """The process is replaced, the neighbour graded; the next answer is its own, not what the fork would have given."""
+    source = HEAD + (
+        "@ms.grader\ndef forks(t):\n    if t.final_answer == '0.5':\n        os.fork()\n"
+        "    return float(t.final_answer)\n\n"
+        "@ms.grader\ndef good(t):\n    return 1.0\n"
+    )
     loaded = load_graders(source)
-    given = [grades(loaded, make(answer=str(n / 8)))["forks"] for n in range(8)]
-    assert given == [Scored(score=n / 8) for n in range(8)]
+    given = [grades(loaded, make(answer=text)) for text in ("0.25", "0.5", "0.75")]
+    assert [one["good"] for one in given] == [Scored(score=1.0)] * 3
+    assert (given[0]["forks"], given[2]["forks"]) == (Scored(score=0.25), Scored(score=0.75))
+    assert (given[1]["forks"].kind, "left 1 process behind" in given[1]["forks"].reason) == ("error", True)
+
+
+def test_processes_that_are_waited_for_are_welcome(load_graders, make):
+    """A grader may ask another program; a program that goes on is ended, and told."""
+    source = HEAD + (
+        "import subprocess\n@ms.grader\ndef asks(t):\n"
+        "    return float(subprocess.run(['echo', '0.5'], stdout=subprocess.PIPE).stdout)\n\n"
+        "@ms.grader\ndef leaves(t):\n    subprocess.Popen(['sleep', '300'])\n    return 1.0\n"
+    )
+    found = grades(load_graders(source), make())
+    assert found["asks"] == Scored(score=0.5)
+    assert "left 1 process behind" in found["leaves"].reason
+
+
+def test_a_grader_that_prints_megabytes_or_eats_memory_is_a_failure(tmp_path, spawned, make):
+    """Each is replaced where need be, is not tried again, and says what it took; its neighbour has its grade."""
+    source = HEAD + (
+        "@ms.grader\ndef prints(t):\n    for _ in range(100):\n        sys.stderr.write('x' * 99_999)\n    return 1\n\n"
+        "@ms.grader\ndef eats(t):\n    return float(len(bytearray(3 << 30)))\n\n"
+        "@ms.grader\ndef good(t):\n    return 1.0\n"
+    )
+    (tmp_path / "graders.py").write_text(source)
+
+    def spawn(module):
+        spawned.append(Child(module, bounds=Bounds(memory_bytes=1 << 30, output_bytes=200_000)))
+        return spawned[-1]
+
+    loaded = load(Graders(enabled=(), files=("graders.py",), attempts=3), tmp_path, spawn)
+    attempts = {a[0].grader.name: a for a in loaded.grade(make())}
+    assert [len(attempts[name]) for name in ("prints", "eats", "good")] == [1, 1, 1]
+    printed, eaten = attempts["prints"][0].grade, attempts["eats"][0].grade
+    assert (printed.kind, "printed more than 200,000 bytes" in printed.reason) == ("error", True)
+    assert (eaten.kind, "MemoryError" in eaten.reason) == ("error", True)
+    assert attempts["good"][0].grade == Scored(score=1.0)
+
+
+def test_a_crash_tells_its_last_words(tmp_path, spawned, make):
+    """A fault in machine code: the grade has the line of the grader's file at which it happened."""
+    (tmp_path / "graders.py").write_text(HEAD + "import ctypes\n@ms.grader\ndef crashes(t):\n    ctypes.string_at(0)\n")
+
+    def spawn(module):
+        spawned.append(Child(module, bounds=Bounds()))
+        return spawned[-1]
+
+    loaded = load(Graders(enabled=(), files=("graders.py",), attempts=1), tmp_path, spawn)
+    crashed = grades(loaded, make())["crashes"]
+    assert crashed.kind == "infrastructure"
+    assert "Segmentation fault" in crashed.reason
+    assert 'graders.py", line 7 in crashes' in crashed.reason
+
+
+def test_a_grader_that_stops_itself_is_a_timeout(load_graders, make):
+    """Also when the next call does not fit into a pipe: neither writing nor reading waits past the deadline."""
+    source = HEAD + (
+        "import signal, threading\n@ms.grader\ndef stops(t):\n    if t.final_answer == 'stop':\n"
+        "        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGSTOP)).start()\n    return 1.0\n"
+    )
+    loaded = load_graders(source, timeout_s=1.0, attempts=1)
+    assert grades(loaded, make(answer="stop"))["stops"] == Scored(score=1.0)
+    time.sleep(0.1)
+    assert grades(loaded, make(answer="x" * 3_000_000))["stops"].kind == "timeout"
+    assert grades(loaded, make(answer="y"))["stops"] == Scored(score=1.0)
 
 
 @pytest.mark.parametrize(

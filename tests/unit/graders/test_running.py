@@ -101,10 +101,11 @@ def test_a_grader_that_kills_its_process_is_infrastructure_and_tried_again(load_
 
 
 def test_an_exception_is_an_error_and_not_tried_again(load_graders, make):
-    """G24: never 0, and once."""
+    """G24: never 0, and once; with where in the grader's own file it came from."""
     attempts = {a[0].grader.name: a for a in load_graders(MIXED).grade(make())}["raises"]
     assert len(attempts) == 1
-    assert attempts[0].grade == Failed(kind="error", reason="RuntimeError: broken on purpose")
+    line = '  graders.py, line 23, in raises: raise RuntimeError("broken on purpose")'
+    assert attempts[0].grade == Failed(kind="error", reason=f"RuntimeError: broken on purpose\n{line}")
 
 
 def test_options_reach_keyword_parameters_and_change_the_epoch(load_graders, make):
