@@ -24,6 +24,11 @@ Spawn: TypeAlias = Callable[[str], messages.Caller]
 """Makes the child process that serves a module; `millstream.bootstrap` hands it in."""
 
 LOAD_TIMEOUT_S = 60.0
+AHEAD_S = 0.05
+"""How long a call about what comes next may take: trajectories wait for it to be committed."""
+MOST_AHEAD = 128
+CAUTION = 64
+"""How many trajectories go alone after a call that failed, before several go together again."""
 REASON = 3000
 """How much a failure tells: its last words may be a traceback."""
 
@@ -55,6 +60,8 @@ class Crew:
         self._timeout_s = timeout_s
         self._attempts = attempts
         self._suspects: set[str] = set()
+        self._seconds = AHEAD_S
+        self._caution = 0
         self._warm = True
         self._child = spawn(messages.HANDLER)
         try:
@@ -74,6 +81,23 @@ class Crew:
         answer = self._child.call("examples", messages.encode(self._load), LOAD_TIMEOUT_S)
         return messages.decode_examples(answer).by_grader
 
+    @property
+    def ahead(self) -> int:
+        """How many trajectories are worth a call together now: as many as take `AHEAD_S`, one after a failure."""
+        if self._caution or self._suspects:
+            return 1
+        return max(1, min(MOST_AHEAD, int(AHEAD_S / self._seconds)))
+
+    def foresee(self, raw: Sequence[bytes]) -> list[list[list[Given]]] | None:
+        """The grades of trajectories (as JSON) that come next, in one call; None when it failed: whoever asked goes
+        on with one at a time, so that what is slow or deadly costs its own time only.
+        """
+        try:
+            return self._asked(self.graders, raw)
+        except (Unavailable, GraderError):
+            self._caution = CAUTION
+            return None
+
     def grade(
         self, trajectories: Sequence[Trajectory], graders: Sequence[Grader] | None = None
     ) -> list[list[list[Given]]]:
@@ -81,6 +105,7 @@ class Crew:
         it hangs or dies, each pair goes alone, and a grader that was to blame goes alone from then on.
         """
         asked = self.graders if graders is None else tuple(graders)
+        self._caution = max(0, self._caution - len(trajectories))
         columns: dict[str, list[list[Given]]] = {}
         together = [grader for grader in asked if grader.name not in self._suspects]
         for some in ([together] if together else []) + [[g] for g in asked if g.name in self._suspects]:
@@ -101,10 +126,14 @@ class Crew:
         return [[self._alone(grader, t, first) for grader in graders] for t in trajectories]
 
     def _together(self, graders: Sequence[Grader], trajectories: Sequence[Trajectory]) -> list[list[list[Given]]]:
+        return self._asked(graders, [messages.encode(trajectory) for trajectory in trajectories])
+
+    def _asked(self, graders: Sequence[Grader], raw: Sequence[bytes]) -> list[list[list[Given]]]:
         names = tuple((grader.name, grader.epoch) for grader in graders)
-        raw = tuple(messages.encode(trajectory) for trajectory in trajectories)
-        work = messages.pack(messages.Work(load=self._load, graders=names, trajectories=raw))
+        work = messages.pack(messages.Work(load=self._load, graders=names, trajectories=tuple(raw)))
+        begun = time.perf_counter()
         done = messages.unpack_done(self._ask(work))
+        self._seconds = (self._seconds + (time.perf_counter() - begun) / len(raw)) / 2
         return [
             [[Given(grader, grade, 1, ns)] for grader, grade, ns in zip(graders, row, latencies, strict=True)]
             for row, latencies in zip(done.grades, done.latencies, strict=True)
@@ -174,12 +203,25 @@ class GraderSet:
         """The names of all, in the order their grades come."""
         return tuple(grader.name for grader in self.graders)
 
-    def grade(self, trajectory: Trajectory) -> list[list[Given]]:
-        """Every attempt of every grader, grader by grader in the order of ``graders``."""
+    def grade(self, trajectory: Trajectory, foreseen: list[list[Given]] | None = None) -> list[list[Given]]:
+        """Every attempt of every grader, grader by grader in the order of ``graders``. ``foreseen``: what the child
+        process said of it before.
+        """
         given = [[_here(grader, trajectory)] for grader in self.builtin]
-        if self.crew and self.crew.graders:
+        if foreseen is not None:
+            given += foreseen
+        elif self.crew and self.crew.graders:
             given += self.crew.grade([trajectory])[0]
         return given
+
+    @property
+    def ahead(self) -> int:
+        """How many trajectories are worth `foresee` together."""
+        return self.crew.ahead if self.crew and self.crew.graders else 1
+
+    def foresee(self, raw: Sequence[bytes]) -> list[list[list[Given]]] | None:
+        """What the child process says of trajectories (as JSON) that come next; None: ask for each."""
+        return self.crew.foresee(raw) if self.crew else None
 
     def grade_each(self, trajectories: Sequence[Trajectory]) -> list[list[list[Given]]]:
         """As `grade`, of several trajectories: the child process is asked once for all of them."""

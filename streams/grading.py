@@ -9,7 +9,9 @@ that the policy drove into a limit is graded like any other.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -47,6 +49,18 @@ class GradingStage:
     def __init__(self, graders: GraderSet, *, topic_id: str = "") -> None:
         self._graders = graders
         self._topic_id = topic_id
+        self._coming: dict[int, deque[Record]] = {}
+        self._foreseen: dict[tuple[int, int], tuple[Trajectory | None, list[list[Given]] | None]] = {}
+
+    def expect(self, records: Sequence[Record]) -> None:
+        """These come next, in this order: graders in a child process may be asked for several at once. A hint; what
+        is fed counts.
+        """
+        for record in records:
+            coming = self._coming.setdefault(record.partition, deque())
+            if coming and record.offset <= coming[-1].offset:
+                coming.clear()  # they are read again
+            coming.append(record)
 
     def feed(self, record: Record) -> Sequence[Output]:
         """One trajectory or one piece of feedback: one record of ``grades``, or a dead letter."""
@@ -55,7 +69,7 @@ class GradingStage:
         try:
             if record.headers.get("kind") == "feedback":
                 return [self._of_feedback(_feedback(record.value), record)]
-            return [self._of_trajectory(_trajectory(record.value), record)]
+            return [self._of_trajectory(*self._graded(record, record.value), record)]
         except (msgspec.MsgspecError, EventError, ValueError, ArithmeticError, RecursionError) as error:
             return [self._dead(record, str(error))]
 
@@ -70,8 +84,32 @@ class GradingStage:
     def restore(self, snapshot: bytes) -> None:
         """No state."""
 
-    def _of_trajectory(self, t: Trajectory, record: Record) -> Output:
-        attempts = censored(t, self._graders) if t.censored else self._graders.grade(t)
+    def _graded(self, record: Record, value: bytes) -> tuple[Trajectory, list[list[Given]]]:
+        """A trajectory and every attempt at it."""
+        place = record.partition, record.offset
+        if place not in self._foreseen:
+            self._foresee(record)
+        t, theirs = self._foreseen.pop(place, (None, None))
+        t = t or _trajectory(value)
+        return t, censored(t, self._graders) if t.censored else self._graders.grade(t, theirs)
+
+    def _foresee(self, record: Record) -> None:
+        """Ask the child process for this trajectory and those that come after it, as many as are worth it now."""
+        self._foreseen.clear()
+        coming = self._coming.get(record.partition, deque())
+        while coming and coming[0].offset < record.offset:
+            coming.popleft()
+        if not coming or coming[0].offset != record.offset:
+            return
+        looked = [(one, _decoded(one)) for one in islice(coming, self._graders.ahead)]
+        asked = [one.value or b"" for one, t in looked if t and not t.censored]
+        rows = self._graders.foresee(asked) if len(asked) > 1 else None
+        if rows is not None:
+            given = iter(rows)
+            for one, t in looked:
+                self._foreseen[one.partition, one.offset] = t, next(given) if t and not t.censored else None
+
+    def _of_trajectory(self, t: Trajectory, attempts: list[list[Given]], record: Record) -> Output:
         given = [[given_of(t, one, record, record.log_ms) for one in made] for made in attempts]
         counted = [ids[made.index(effective(made))].id for made, ids in zip(attempts, given, strict=True)]
         finished = GradingFinished(
@@ -111,6 +149,16 @@ class GradingStage:
         return dead_letter(
             NAME, record, place, raw, reason="undecodable", detail=detail, trajectory_id="", topic_id=self._topic_id
         )
+
+
+def _decoded(record: Record) -> Trajectory | None:
+    """The trajectory of a record, if it is one."""
+    if record.value is None or record.headers.get("kind") == "feedback":
+        return None
+    try:
+        return _trajectory(record.value)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None  # its turn will say so
 
 
 def given_of(t: Trajectory, one: Given, record: Record, known_ms: int) -> GradeGiven:

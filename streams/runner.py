@@ -90,6 +90,7 @@ class StageRunner:
         self.watch = watch
         self.skipped = 0
         self._stateless = bool(getattr(processor, "stateless", False))
+        self._expects: Callable[[Sequence[Record]], None] | None = getattr(processor, "expect", None)
         self._fresh = processor.snapshot()
         self._places = self._input_places(every_partition)
         self._held: Assignment | None = None
@@ -255,7 +256,10 @@ class StageRunner:
             offset = records[-1].offset + 1
 
     def _read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Sequence[Record]:
-        return self._patiently(lambda: self.read(topic, partition, offset, max_bytes))
+        records = self._patiently(lambda: self.read(topic, partition, offset, max_bytes))
+        if self._expects:
+            self._expects(records)
+        return records
 
     def _patiently(self, act: Callable[[], T]) -> T:
         pause = FIRST_PAUSE_S
