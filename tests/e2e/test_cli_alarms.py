@@ -53,6 +53,7 @@ def test_a_reward_that_is_fooled_is_told_and_cleared(fooled):
     (row,) = fooled.json("alarms", "list")["items"]
     assert (row["alarm"], row["version"], row["state"]) == ("hack", 1, "standing")
     shown = fooled.json("alarms", "show", row["id"])
+    assert {"id", "alarm", "version", "hits", "runs", "stops", "trajectory_ids", "cleared"} <= set(shown)
     assert shown["hits"] == len(shown["trajectory_ids"]) > 2
     assert shown["stops"] is True
     notes = " ".join(fooled.json("status")["notes"])

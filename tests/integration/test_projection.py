@@ -151,7 +151,7 @@ def test_a_buffer_that_was_emptied_behind_our_back_is_filled_again(mill):
     projector = Projector(mill.log, mill.buffer, clock=lambda: now[0])
     mill.groups("a")
     projector.run_once()
-    mill.buffer._connected().flushall()
+    mill.buffer._connection.call(lambda client: client.flushall())
     mill.groups("b")
     while projector.run_once() or projector.waiting:
         now[0] += 10
