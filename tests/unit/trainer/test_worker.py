@@ -65,13 +65,18 @@ class Mill:
         self.lineage = f"policy-{folder.name}"
         self.folder = folder
         self.clock = ManualClock()
-        self.log: Log = open_sqlite(folder / "log.db", clock=self.clock).log
+        self.embedded = open_sqlite(folder / "log.db", clock=self.clock)
+        self.log: Log = self.embedded.log
         self.buffer = RedisBuffer(server, self.lineage)
         self.tracker = tracker
         self.caller = InProcess()
         self.rollouts = rollouts
         self.base_version = ensure_base(self.log, tracker, self.lineage, base)
         self.admit()
+
+    def close(self) -> None:
+        self.buffer.close()
+        self.embedded.close()
 
     def worker(self, name: str = "w1", **settings: Any) -> TrainWorker:
         told = WorkerSettings(folder=self.folder / "trainings", name=name, retry_s=0, **settings)
@@ -158,8 +163,10 @@ class Mill:
 
 
 @pytest.fixture
-def mill(tmp_path: Path, server: str, tracker: MlflowTracker, llama: Path, practice: list[Rollout]) -> Mill:
-    return Mill(tmp_path, server, tracker, llama, practice)
+def mill(tmp_path: Path, server: str, tracker: MlflowTracker, llama: Path, practice: list[Rollout]) -> Iterator[Mill]:
+    made = Mill(tmp_path, server, tracker, llama, practice)
+    yield made
+    made.close()
 
 
 def test_a_request_becomes_a_registered_version(mill: Mill) -> None:
@@ -200,8 +207,9 @@ def test_the_base_is_version_one_and_champion_once(mill: Mill, llama: Path) -> N
     champion = ledger.champion(mill.lineage)
     assert champion is not None
     assert (champion.version, champion.training_id) == (1, "base")
-    other: Log = open_sqlite(mill.folder / "other.db", clock=mill.clock).log
-    assert ensure_base(other, mill.tracker, mill.lineage, llama) == 1
+    other = open_sqlite(mill.folder / "other.db", clock=mill.clock)
+    assert ensure_base(other.log, mill.tracker, mill.lineage, llama) == 1
+    other.close()
     assert mill.tracker.registered(mill.lineage, "base") == 1
 
 
