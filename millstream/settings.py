@@ -311,8 +311,8 @@ class AlarmSettings(Section, frozen=True, kw_only=True):
     false_alarm: Annotated[float, Meta(gt=0, le=0.5)] = 0.01
     fooled_share: Annotated[float, Meta(gt=0, lt=1)] = 0.05
     reference_tasks: Count = 200
-    slack: Share = 0.02
-    drift_slack: Share = 0.10
+    slack: Share = 0.01
+    drift_slack: Share = 0.05
     hold_s: Seconds = 600
     stops: tuple[Literal["hack", "avoidance", "drift", "disagreement"], ...] = (
         "hack",

@@ -2,7 +2,7 @@
 
 The reference of a version is frozen before its runs are compared: the runs of the champion it came after or,
 where that made too few, its own first runs. From the reference follows what is expected: the upper end of its
-share's 99 % interval (counted in tasks, not in runs) and a slack. Bets against that make the evidence.
+share's one-sided 95 % interval (counted in tasks, not in runs) and a slack. Bets against that make the evidence.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ KEPT_VALUES = 1000
 """Figures of so many runs are remembered of each version."""
 KEPT_VERSIONS = 8
 _TAIL = 0.1
-_LEVEL = 0.98
-"""Of the interval whose upper end is used: one-sided 99 %."""
+_LEVEL = 0.90
+"""Of the interval whose upper end is used: one-sided 95 %."""
 
 
 class Book(Struct, kw_only=True):

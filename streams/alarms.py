@@ -9,7 +9,7 @@ Pure, like every stage; one a lineage. Three things are watched, each by bets th
   (a control chart).
 
 A false alarm of each kind has a chance of at most ``false_alarm`` a version (``disagreement``: one in
-10/``false_alarm`` audits on average), apart from the reference's own 1 %.
+10/``false_alarm`` audits on average), while the reference's share is below the upper end of its interval.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from millstream.codec import digest
 from millstream.errors import SettingsError
-from millstream.grader_events import AlarmCleared, GraderExamined
+from millstream.grader_events import AlarmCleared, AlarmRaised, GraderExamined
 from millstream.graders.attacks.battery import VERSION
 from millstream.graders.attacks.examination import examine, examined
 from millstream.graders.attacks.specimens import STANDARD, specimens_of
@@ -20,7 +20,10 @@ from millstream.graders.registry import Grader
 from millstream.ledger import LedgerReader, append_policy_events
 
 if TYPE_CHECKING:
+    from millstream.bootstrap.plans import Plan
     from millstream.bootstrap.runtime import Runtime
+    from millstream.console.calibration import Calibration, Wanted
+    from millstream.graders.calibration.chart import Chart
 
 
 def register(runtime: Runtime) -> None:
@@ -94,3 +97,47 @@ def clear_alarm(runtime: Runtime, alarm_id: str, reason: str) -> AlarmCleared:
     event = AlarmCleared(id=identity, lineage=alarm.lineage, alarm_id=alarm_id, reason=reason, by="hand")
     append_policy_events(runtime.log, [event])
     return event
+
+
+def calibrated(
+    runtime: Runtime, wanted: Wanted, labels: Path | None, *, dry_run: bool = False
+) -> tuple[Calibration, AlarmRaised | None]:
+    """Compare a grader with gold; when its agreement has drifted, raise an alarm (once) about every lineage
+    that is trained here. Raises `SettingsError` when there is nothing to compare.
+    """
+    from millstream.console.calibration import calibrate
+
+    found = calibrate(runtime.log, wanted, labels.read_bytes() if labels else None)
+    if found.chart is None or found.chart.drifted_at is None or dry_run:
+        return found, None
+    alarms = [_drifted(found, found.chart, plan) for plan in runtime.plans]
+    known = LedgerReader(runtime.log).refresh().graders.alarms
+    append_policy_events(runtime.log, [alarm for alarm in alarms if alarm.id not in known])
+    return found, alarms[0]
+
+
+def _drifted(found: Calibration, drift: Chart, plan: Plan) -> AlarmRaised:
+    runs = drift.drifted_at or 0
+    hits = sum(round(w.disagreement * w.labels) for w in drift.windows)
+    share = hits / max(1, sum(w.labels for w in drift.windows))
+    return AlarmRaised(
+        id=digest("drifted", plan.lineage, found.grader, found.epoch, found.gold, *drift.ids),
+        lineage=plan.lineage,
+        alarm="disagreement",
+        measure=f"calibration of {found.grader}",
+        graders=(found.grader,),
+        version=None,
+        reference=f"the first {drift.reference_labels} labels",
+        runs=runs,
+        hits=len(drift.ids),
+        share=round(share, 6),
+        expected=round(drift.expected, 6),
+        evidence=round(drift.evidence, 3),
+        reason=(
+            f"{found.grader} disagreed with {found.gold} on {drift.reference:.1%} of the first "
+            f"{drift.reference_labels} labels and on {share:.1%} of those after them; "
+            f"at most {drift.expected:.1%} is expected"
+        ),
+        trajectory_ids=drift.ids,
+        stops="disagreement" in plan.alarms.stops,
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millstream.cli.common import emit, json_option, runtime_of, settings_of, table
-from millstream.cli.examining import attack
+from millstream.cli.examining import attack, calibrate
 from millstream.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def graders() -> None:
 
 
 graders.add_command(attack)
+graders.add_command(calibrate)
 
 
 @graders.command("list")
