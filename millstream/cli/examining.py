@@ -63,7 +63,7 @@ def attack(ctx: click.Context, name: str, tasks: Path | None, as_json: bool) -> 
 @click.option("--dry-run", is_flag=True, help="Raise no alarm when the agreement has drifted.")
 @json_option
 @click.pass_context
-def calibrate(ctx: click.Context, name: str, labels: Path | None, as_json: bool, **options: Any) -> None:
+def calibrate(ctx: click.Context, /, name: str, labels: Path | None, as_json: bool, **options: Any) -> None:
     """Compare the grader NAME with gold on the runs that have both: agreement, kappa, class by class.
 
     Says where it should abstain so that its error stays within the risk, what several judges are worth
