@@ -107,7 +107,7 @@ def main() -> int:
     any_of = {"avoidance": 0, "drift": 0}
     for n in range(histories):
         found = history(Random(n), usual, usual)
-        raised.update(found)
+        raised.update(list(found))
         any_of["avoidance"] += any(m.name in found for m in AVOIDANCE)
         any_of["drift"] += any(m.name in found for m in DRIFT)
     for kind, count in any_of.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,19 +13,24 @@ from msgspec import Struct
 
 from millstream.errors import SettingsError
 from millstream.graders import (
+    budgets,
     code_tests,
     correct,
     efficiency,
     finqa,
     groundedness,
     numeric,
+    pattern,
     safety,
     schema,
+    similar,
+    tatqa,
     text,
     tools,
 )
 from millstream.graders import format as form
 from millstream.graders.epochs import builtin_epoch, file_digest
+from millstream.graders.hosted.similarity import LIBRARIES
 from millstream.graders.registry import Factory, Grader
 from millstream.sandboxing import Sandbox
 from millstream.settings import nearest
@@ -39,6 +45,8 @@ class Builtin(Struct, frozen=True):
     tells: str
     sandboxed: bool = False
     """Whether its factory takes a sandbox."""
+    libraries: tuple[str, ...] = ()
+    """Distributions whose versions decide an outcome."""
 
 
 BUILTINS: Final = {
@@ -48,7 +56,16 @@ BUILTINS: Final = {
         Builtin("numeric", numeric.VERSION, numeric.numeric, "the final number is the reference, within what it shows"),
         Builtin("exact", text.VERSION, text.exact, "the final answer is the reference, word for word"),
         Builtin("contains", text.VERSION, text.contains, "the final answer holds the reference"),
+        Builtin(
+            "similarity",
+            similar.VERSION,
+            similar.similarity,
+            "how alike the final answer is to the reference",
+            libraries=LIBRARIES,
+        ),
+        Builtin("regex", pattern.VERSION, pattern.regex, "the final answer fits a regular expression"),
         Builtin("finqa", finqa.VERSION, finqa.finqa, "the final answer is a FinQA program that gives the reference"),
+        Builtin("tatqa", tatqa.VERSION, tatqa.tatqa, "the final answer is that of a TAT-QA question, in its scale"),
         Builtin("schema", schema.VERSION, schema.json_schema, "the final answer fits a JSON Schema"),
         Builtin(
             "code",
@@ -60,6 +77,9 @@ BUILTINS: Final = {
         Builtin("format", form.VERSION, form.format_validity, "share of well-formed actions"),
         Builtin("tools", tools.VERSION, tools.tool_use, "the calls are the ones that the task expects"),
         Builtin("efficiency", efficiency.VERSION, efficiency.efficiency, "share of calls that were useful"),
+        Builtin("budget", budgets.VERSION, budgets.budget, "steps, calls and tokens within their budgets"),
+        Builtin("cost", budgets.VERSION, budgets.cost, "the cost of the model calls within its budget"),
+        Builtin("latency", budgets.VERSION, budgets.latency, "the time from start to end within its budget"),
         Builtin("safety", safety.VERSION, safety.safety, "no forbidden tool, forbidden text or leaked secret"),
         Builtin(
             "groundedness",
@@ -96,4 +116,7 @@ def builtin(
     if made.sandboxed:
         given["sandbox"] = sandbox
         hashed["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return Grader(name, made.factory(**given), epoch=builtin_epoch(name, made.version, hashed), source="builtin")
+    function = made.factory(**given)
+    if made.libraries:
+        hashed["libraries"] = [f"{library} {metadata.version(library)}" for library in made.libraries]
+    return Grader(name, function, epoch=builtin_epoch(name, made.version, hashed), source="builtin")

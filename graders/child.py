@@ -13,12 +13,14 @@ from typing import Final
 import msgspec
 
 from millstream.errors import GraderError, SettingsError
-from millstream.grade import Grade, fail
+from millstream.grade import Grade, Scored, StepGrade, fail
 from millstream.graders import messages
 from millstream.graders.leftovers import end_others, processes
 from millstream.graders.registry import Grader, Registry
 from millstream.graders.userfiles import load_entry_points, load_file
 
+MAX_STEPS, MAX_STEP_WORDS = 1000, 500
+"""How many grades of steps are kept, and how many characters of each one's label and reason."""
 MAX_WORDS: Final = 10_000
 """How many characters of a grade's reason and label are kept."""
 
@@ -98,10 +100,16 @@ def _unchanged(grader: Grader, epoch: str) -> Grader:
     return grader
 
 
+def _bounded(step: StepGrade) -> StepGrade:
+    """A step's grade with its words bounded."""
+    return msgspec.structs.replace(step, label=step.label[:MAX_STEP_WORDS], reason=step.reason[:MAX_STEP_WORDS])
+
+
 def _sound(grade: Grade) -> Grade:
     """The grade with its words bounded; `Failed` when a field of it is none that can be written down."""
     try:
         words = {name: getattr(grade, name)[:MAX_WORDS] for name in ("reason", "label") if getattr(grade, name, "")}
-        return messages.decode_grade(messages.encode(msgspec.structs.replace(grade, **words)))
+        steps = {"steps": tuple(map(_bounded, grade.steps[:MAX_STEPS]))} if isinstance(grade, Scored) else {}
+        return messages.decode_grade(messages.encode(msgspec.structs.replace(grade, **words, **steps)))
     except Exception as error:  # noqa: BLE001 — a user's grade may hold anything
         return fail(f"a grader returned a grade that can't be written: {error}"[:1000], "unparsable")

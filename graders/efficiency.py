@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from millstream.errors import SettingsError
-from millstream.grade import Grade, abstain, score
+from millstream.grade import Grade, abstain, score, step
 from millstream.graders.format import recorded
 from millstream.graders.usage import CHANGING, Use, uses_of
 from millstream.trajectory import Trajectory
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 def efficiency(*, changing: tuple[str, ...] | list[str] | None = None) -> Callable[[Trajectory], Grade]:
@@ -31,9 +31,19 @@ def efficiency(*, changing: tuple[str, ...] | list[str] | None = None) -> Callab
         if not uses:
             return score(1.0, label="no_calls", reason="no calls, none wasted")
         useful = sum(use.useful for use in uses)
-        return score(useful / len(uses), reason=f"{useful} of {len(uses)} calls useful{_faults(uses)}")
+        steps = [step(use.action + 1, fault, 0.0, reason=use.call.name) for use in uses if (fault := _fault(use))]
+        return score(useful / len(uses), reason=f"{useful} of {len(uses)} calls useful{_faults(uses)}", steps=steps)
 
     return grade
+
+
+def _fault(use: Use) -> str:
+    """Why a call was not useful: the first of the reasons, or nothing."""
+    if use.result is None:
+        return "unanswered"
+    if use.result.error:
+        return "failed"
+    return "repeated" if use.repeated else "" if use.used_by is not None else "not used"
 
 
 def _faults(uses: list[Use]) -> str:

@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from millstream.events import ModelResponded, ToolCall
-from millstream.grade import Grade, abstain, score
+from millstream.grade import Grade, abstain, score, step
 from millstream.trajectory import Trajectory
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 class Tool(NamedTuple):
@@ -39,12 +39,12 @@ def format_validity() -> Callable[[Trajectory], Grade]:
         if not any(map(recorded, responses)):
             return abstain("the content of the policy's actions was not recorded")
         tools = tools_of(t)
-        faults = Counter(fault for response in responses if (fault := fault_of(response, tools)))
+        steps = [step(i, fault, 0.0) for i, r in enumerate(responses, 1) if (fault := fault_of(r, tools))]
+        faults = Counter(one.label for one in steps)
         good = len(responses) - faults.total()
         told = ", ".join(f"{n} {fault}" for fault, n in sorted(faults.items()))
-        return score(
-            good / len(responses), reason=f"{good} of {len(responses)} well formed" + (f"; {told}" if told else "")
-        )
+        reason = f"{good} of {len(responses)} well formed" + (f"; {told}" if told else "")
+        return score(good / len(responses), reason=reason, steps=steps)
 
     return grade
 

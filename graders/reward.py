@@ -29,11 +29,14 @@ class RewardParts(NamedTuple):
 class Formula:
     """A parsed reward formula with its range [low, high]. ``formula`` is its text, ``names`` the grades it needs."""
 
-    def __init__(self, text: str, low: float = 0.0, high: float = 1.0) -> None:
-        """Parse. Raises `SettingsError` naming the place in the text, or a range that is none."""
+    def __init__(self, text: str, low: float = 0.0, high: float = 1.0, attribution_s: float = 0.0) -> None:
+        """Parse. ``attribution_s``: how long after a run's end a word from outside is still about it (0: for
+        ever). Raises `SettingsError` naming the place in the text, or a range that is none.
+        """
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise SettingsError(f"[reward]: the range [{low}, {high}] must be finite, low before high")
         self.formula, self.low, self.high = text, low, high
+        self.attribution_ms = int(attribution_s * 1000)
         parser = Parser(text)
         self._node = parser.whole()
         self.names = frozenset(parser.names)
@@ -41,7 +44,7 @@ class Formula:
     @classmethod
     def of(cls, settings: RewardSettings) -> Formula:
         """The formula that the settings hold."""
-        return cls(settings.formula, settings.low, settings.high)
+        return cls(settings.formula, settings.low, settings.high, settings.attribution_s)
 
     def check(self, known: Iterable[str]) -> None:
         """Raise `SettingsError` when the formula names a grader that is not among ``known``; feedback may

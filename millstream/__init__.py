@@ -15,10 +15,12 @@ _HOMES = {
     "Step": "millstream.trajectory",
     "Grade": "millstream.grade",
     "Scored": "millstream.grade",
+    "StepGrade": "millstream.grade",
     "Abstained": "millstream.grade",
     "Failed": "millstream.grade",
     "Censored": "millstream.grade",
     "score": "millstream.grade",
+    "step": "millstream.grade",
     "abstain": "millstream.grade",
     "fail": "millstream.grade",
     "Task": "millstream.events",
@@ -35,6 +37,7 @@ __all__ = [
     "Grade",
     "Scored",
     "Step",
+    "StepGrade",
     "Task",
     "Trajectory",
     "__version__",
@@ -45,12 +48,13 @@ __all__ = [
     "grader",
     "record",
     "score",
+    "step",
 ]
 
 if TYPE_CHECKING:
     from millstream.capture.sdk import feedback, record
     from millstream.events import Task
-    from millstream.grade import Abstained, Censored, Failed, Grade, Scored, abstain, fail, score
+    from millstream.grade import Abstained, Censored, Failed, Grade, Scored, StepGrade, abstain, fail, score, step
     from millstream.graders.examples import example
     from millstream.graders.registry import grader
     from millstream.trajectory import Step, Trajectory

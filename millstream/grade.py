@@ -7,6 +7,7 @@ this system turns a failure into a number.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -17,12 +18,26 @@ from millstream.events import TrajectoryId
 FailedKind: TypeAlias = Literal["error", "timeout", "unparsable", "infrastructure"]
 
 
+class StepGrade(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a grader says of one step: ``step`` counts the policy's actions from 1 (`Trajectory.steps`)."""
+
+    step: int
+    label: str
+    score: float | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.step < 1 or (self.score is not None and not math.isfinite(self.score)):
+            raise GraderError(f"a step counts from 1 and its score is finite, not step {self.step}, {self.score!r}")
+
+
 class Scored(Struct, frozen=True, kw_only=True, tag_field="status", tag="scored", omit_defaults=True):
-    """A finite score, raw (in the grader's declared range)."""
+    """A finite score, raw (in the grader's declared range). ``steps``: what it says of single steps beside."""
 
     score: float
     label: str = ""
     reason: str = ""
+    steps: tuple[StepGrade, ...] = ()
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.score):
@@ -51,9 +66,16 @@ class Censored(Struct, frozen=True, kw_only=True, tag_field="status", tag="censo
 Grade: TypeAlias = Scored | Abstained | Failed | Censored
 
 
-def score(value: float, *, label: str = "", reason: str = "") -> Scored:
-    """A score. Raises `GraderError` when it is not finite."""
-    return Scored(score=float(value), label=label, reason=reason)
+def score(value: float, *, label: str = "", reason: str = "", steps: Iterable[StepGrade] = ()) -> Scored:
+    """A score, with grades of single steps where there are any. Raises `GraderError` when it is not finite."""
+    return Scored(score=float(value), label=label, reason=reason, steps=tuple(steps))
+
+
+def step(number: int, label: str, value: float | None = None, *, reason: str = "") -> StepGrade:
+    """What is to be said of the policy's ``number``-th action, counted from 1. Raises `GraderError` when it can't
+    be one.
+    """
+    return StepGrade(step=number, label=label, score=value, reason=reason)
 
 
 def abstain(reason: str) -> Abstained:

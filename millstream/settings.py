@@ -145,11 +145,14 @@ class SandboxSettings(Section, frozen=True, kw_only=True):
 
 
 class RewardSettings(Section, frozen=True, kw_only=True):
-    """How the grades of a trajectory combine, and the range the result must lie in."""
+    """How the grades of a trajectory combine, and the range the result must lie in. ``attribution_s``: how long
+    after its end feedback and outcomes are still counted to a run (0: for ever).
+    """
 
     formula: str = "feedback"
     low: float = 0.0
     high: float = 1.0
+    attribution_s: Seconds = 0
 
 
 class BufferSettings(Section, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from millstream.events import TrajectoryId
 from millstream.grade import Failed, Grade, GradeGiven, Scored
@@ -57,6 +58,11 @@ def _kept(name: str, given: Sequence[KeptGrade], recalls: Recalls) -> Sequence[K
     return [kept for kept in given if not recalls.covers(name, kept.epoch, kept.known_ms)]
 
 
+def _whole(grade: Grade) -> Grade:
+    """The grade of the run; what is said of its steps makes no reward."""
+    return replace(grade, steps=()) if isinstance(grade, Scored) and grade.steps else grade
+
+
 class NamedGraders:
     """A reward formula with the graders it names, sorted, apart by whether they run or come from outside."""
 
@@ -91,10 +97,11 @@ class GradedRun(Struct, kw_only=True, array_like=True):
     grade_ids: tuple[str, ...] = ()
     epochs: tuple[str, ...] = ()
     recalled: bool = False
+    sealed_ms: int = 0
 
     def add(self, given: GradeGiven) -> bool:
         """Take a grade; False when it is a repetition or of an older revision."""
-        kept = KeptGrade(given.id, given.epoch, given.attempt, given.grade, given.valid_ms, given.known_ms)
+        kept = KeptGrade(given.id, given.epoch, given.attempt, _whole(given.grade), given.valid_ms, given.known_ms)
         if is_feedback(given.grader):
             mine = self.feedback.setdefault(given.grader, [])
         elif given.revision < self.revision:
@@ -111,9 +118,15 @@ class GradedRun(Struct, kw_only=True, array_like=True):
         """Take a revision as the current one; grades of older ones are forgotten."""
         self.revision, self.content_hash = finished.revision, finished.content_hash
         self.position, self.facts, self.signature = finished.position, finished.facts, signature
+        self.sealed_ms = finished.known_ms
         if len(self.grades) > 1:
             for old in [r for r in self.grades if int(r) < self.revision]:
                 del self.grades[old]
+
+    def _attributed(self, given: Iterable[KeptGrade], named: NamedGraders) -> Iterable[KeptGrade]:
+        """The words from outside that are this run's: those that held within the window after its end."""
+        window = named.formula.attribution_ms
+        return given if not window else (kept for kept in given if kept.valid_ms <= self.sealed_ms + window)
 
     def settle(self, named: NamedGraders, recalls: Recalls = NONE) -> bool:
         """Compute the reward; True when it, or what it rests on, is another than before. What is recalled
@@ -135,7 +148,9 @@ class GradedRun(Struct, kw_only=True, array_like=True):
             grades[name] = found.grade
             counted.append(found.id)
         for name in named.outside:
-            if (found := newest(_kept(name, self.feedback.get(name, ()), recalls))) is not None:
+            if (
+                found := newest(self._attributed(_kept(name, self.feedback.get(name, ()), recalls), named))
+            ) is not None:
                 grades[name] = found.grade
                 counted.append(found.id)
         self.recalled = taken is not None

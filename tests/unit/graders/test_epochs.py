@@ -129,7 +129,7 @@ def test_golden_outcomes_hold_the_version(name, root, make, sandbox):
     """
     golden = json.loads((root / "tests" / "golden" / "graders" / f"{name}.json").read_text())
     cases = [(builtin(name, case.get("options"), None, sandbox), make_case(case, make)) for case in golden["cases"]]
-    found = [msgspec.to_builtins(grader(trajectory)) for grader, trajectory in cases]
+    found = [msgspec.json.decode(msgspec.json.encode(grader(trajectory))) for grader, trajectory in cases]
     changed = [c for c, grade in zip(golden["cases"], found, strict=True) if outcome(c["grade"]) != outcome(grade)]
     if golden["version"] == BUILTINS[name].version:
         assert not changed, f"outcomes of {name} changed: raise its VERSION"
