@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 import millstream
-from millstream.ports import Output, Record
+from millstream.ports import Message, Output, Record
 from millstream.topics import DEAD_LETTERS
 
 MAX_ORIGINAL_BYTES = 65_536
@@ -125,3 +125,25 @@ def dead_letter(
         replay_of=record.headers.get(REPLAY, "") if record.offset == place.offset else "",
     )
     return Output(DEAD_LETTERS.name, trajectory_id or record.key, msgspec.json.encode(letter), {"kind": "dead_letter"})
+
+
+def unwritable(topic: str, partition: int, message: Message, detail: str) -> Output:
+    """The dead letter of an output that its topic does not take. It has no outbox number: it is told out of
+    turn, and may be told twice.
+    """
+    text, encoding = original(message.value or b"")
+    letter = DeadLetter(
+        stage=message.headers.get("stage", ""),
+        topic=topic,
+        partition=partition,
+        offset=-1,
+        index=-1,
+        reason="too_large",
+        detail=detail,
+        trajectory_id=message.key,
+        code_version=millstream.__version__,
+        size=len(message.value or b""),
+        encoding=encoding,
+        original=text,
+    )
+    return Output(DEAD_LETTERS.name, message.key, msgspec.json.encode(letter), {"kind": "dead_letter"})

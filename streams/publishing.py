@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from millstream.errors import TooLarge
 from millstream.partition import partition_of
 from millstream.ports import Log, Message, Output
+from millstream.streams.dead_letters import unwritable
+from millstream.topics import DEAD_LETTERS
 
 Place = tuple[str, int]
 
@@ -29,3 +32,20 @@ def batches(log: Log, outputs: Iterable[Output], max_bytes: int) -> Iterator[tup
             yield place, places.pop(place)
             sizes[place] = 0
     yield from places.items()
+
+
+def append(log: Log, place: Place, messages: list[Message]) -> None:
+    """Append a batch; a message that the log will never take becomes a dead letter, the rest goes on.
+    Raises `Unavailable`.
+    """
+    try:
+        log.append(place[0], messages, place[1])
+    except TooLarge as error:
+        if len(messages) > 1:
+            middle = len(messages) // 2
+            append(log, place, messages[:middle])
+            append(log, place, messages[middle:])
+        else:
+            letter = unwritable(*place, messages[0], str(error))
+            partition = partition_of(letter.key, log.partitions(DEAD_LETTERS.name))
+            log.append(DEAD_LETTERS.name, [Message(letter.key, letter.value, letter.headers)], partition)

@@ -32,7 +32,7 @@ from millstream.ports import Assignment, Consumed, Log, Message, Output, Process
 from millstream.streams.inbox import Inbox, Read, Runs
 from millstream.streams.metering import Watch
 from millstream.streams.poison import DeadShare
-from millstream.streams.publishing import batches
+from millstream.streams.publishing import append, batches
 from millstream.topics import BY_NAME, TELEMETRY
 
 T = TypeVar("T")
@@ -206,7 +206,7 @@ class StageRunner:
     def _publish(self, outputs: Sequence[Output]) -> None:
         """Append what the store could not, in order; only then is the next group begun."""
         for place, messages in batches(self.log, outputs, self.limits.publish_bytes):
-            self._patiently(partial(self.log.append, place[0], messages, place[1]))
+            self._patiently(partial(append, self.log, place, messages))
             reach(failpoints.IN_PUBLISH)
         reach(failpoints.AFTER_PUBLISH)
 

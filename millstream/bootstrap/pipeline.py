@@ -22,6 +22,7 @@ from millstream.streams.closing import close_open
 from millstream.streams.driving import awaited
 from millstream.streams.projection import Projector
 from millstream.streams.runner import StageRunner
+from millstream.topics import TELEMETRY, TRAJECTORIES, Topic
 
 if TYPE_CHECKING:
     from millstream.bootstrap.monitor import Monitor
@@ -164,19 +165,23 @@ def build(runtime: Runtime) -> Pipeline:
 
     if any(plan.base is not None for plan in runtime.plans):
         require("training ([policy] base)", "train", "mlflow")
+    if runtime.on_kafka:
+        runtime.check_topics()
     lock = RunnerLock(runtime.loaded.data / "runner.lock").acquire()
     runtime.on_close(lock.release)
     log, store = runtime.log, runtime.store
     check_rewards(runtime)
     register(runtime)
-    processors: list[tuple[Processor, bool]] = [
-        (assembling(runtime), False),
-        (grading(runtime), False),
-        *((buffering(runtime, plan), True) for plan in runtime.plans),
-        *((alarming(runtime, plan), True) for plan in runtime.plans if plan.alarms.enabled),
-        *((triggering(runtime, plan), True) for plan in runtime.plans if triggers(plan)),
+    singles: list[Processor] = [
+        *(buffering(runtime, plan) for plan in runtime.plans),
+        *(alarming(runtime, plan) for plan in runtime.plans if plan.alarms.enabled),
+        *(triggering(runtime, plan) for plan in runtime.plans if triggers(plan)),
     ]
-    runners = [StageRunner(one, log, store, every_partition=every, watch=runtime.monitor) for one, every in processors]
+    runners = [
+        *(StageRunner(assembling(runtime), log, store, p, watch=runtime.monitor) for p in _partitions(log, TELEMETRY)),
+        *(StageRunner(grading(runtime), log, store, p, watch=runtime.monitor) for p in _partitions(log, TRAJECTORIES)),
+        *(StageRunner(one, log, store, every_partition=True, watch=runtime.monitor) for one in singles),
+    ]
     projectors = [Projector(log, runtime.buffer(plan.namespace)) for plan in runtime.plans]
     if runtime.monitor:
         buffers = [projector.buffer for projector in projectors]
@@ -184,3 +189,7 @@ def build(runtime: Runtime) -> Pipeline:
             lambda: runners, buffers=lambda: {one.namespace: one.stats() for one in buffers}, policies=True
         )
     return Pipeline(log, store, runners, projectors, workers(runtime), runtime.monitor)
+
+
+def _partitions(log: Log, topic: Topic) -> range:
+    return range(log.partitions(topic.name))

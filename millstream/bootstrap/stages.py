@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from millstream.bootstrap.runtime import Runtime
 
 
+RUN_SHARE: Final = 0.8
+"""Of the largest batch: what the events of one run may take, so that its record has room for the rest."""
+
+
 def check_rewards(runtime: Runtime) -> None:
     """Raises `SettingsError` where a reward names a grader that is not enabled."""
     for plan in runtime.plans:
@@ -27,8 +31,15 @@ def check_rewards(runtime: Runtime) -> None:
 
 
 def assembling(runtime: Runtime) -> Assembler:
-    """Events to trajectories; one for each partition."""
-    return Assembler(runtime.loaded.settings.assembly, topic_id=runtime.log.topic_id(TELEMETRY.name))
+    """Events to trajectories; one for each partition. On Kafka a run is sealed as overflown before its record
+    would be one that no topic takes.
+    """
+    settings = runtime.loaded.settings
+    assembly = settings.assembly
+    if runtime.on_kafka:
+        most = int(settings.kafka.max_batch_bytes * RUN_SHARE)
+        assembly = structs.replace(assembly, max_bytes=min(assembly.max_bytes, most))
+    return Assembler(assembly, topic_id=runtime.log.topic_id(TELEMETRY.name))
 
 
 def grading(runtime: Runtime) -> GradingStage:

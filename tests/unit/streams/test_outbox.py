@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import msgspec
@@ -11,7 +12,7 @@ from millstream.adapters.sqlite import open_sqlite
 from millstream.adapters.sqlite_file import SqliteFile
 from millstream.adapters.sqlite_store import SqliteStore
 from millstream.delivery import Marks
-from millstream.errors import Unavailable
+from millstream.errors import TooLarge, Unavailable
 from millstream.ledger import read_all
 from millstream.ports import Message, Output, Record
 from millstream.streams.driving import drive
@@ -154,3 +155,19 @@ def test_marks_take_each_number_of_a_source_once():
     assert marks.take(record("1", source="1"))
     assert marks.take(record("1", partition=1))
     assert marks.take(record("1", topic="trajectories"))
+
+
+def test_an_output_that_no_topic_takes_is_a_dead_letter(log, file):
+    """Its neighbours arrive, nothing is tried for ever, and the dead letter says what was too large."""
+
+    class Narrow(Dying):
+        def append(self, topic, messages, partition=0):
+            if topic == self.topic and any(len(m.value) > 9 for m in messages):
+                raise TooLarge("a record of many bytes")
+            return self.log.append(topic, messages, partition)
+
+    fill(log, "a", "b" * 20, "c")
+    StageRunner(Echo(), Narrow(log, "trajectories"), SqliteStore(log, file)).run_once()
+    assert told(log) == ["a/1", "c/3"]
+    (letter,) = (json.loads(text) for text in told(log, "dead-letters"))
+    assert (letter["reason"], letter["topic"], letter["original"]) == ("too_large", "trajectories", "b" * 20 + "/2")
