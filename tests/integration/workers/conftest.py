@@ -12,6 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from integration.workers.flow import POISON_EVERY, RUNS, SETTINGS, events, outcome, send
+from kafka import KafkaAdminClient
+from redis import Redis
 
 from millstream.bootstrap.runtime import Runtime
 from millstream.ledger import read_all
@@ -33,9 +36,9 @@ def until(condition, told="it did not come about", patience_s=PATIENCE_S):
 class Works:
     """A folder with settings for a cluster, and the workers that run in it."""
 
-    def __init__(self, folder, kafka, redis, prefix, partitions=4, more=""):
+    def __init__(self, folder, kafka, redis, prefix, partitions=4, more="", topics=True):
         self.folder, self.kafka, self.redis, self.prefix = folder, kafka, redis, prefix
-        self.processes = []
+        self.processes, self.others = [], []
         folder.mkdir(exist_ok=True)
         self.settings_file = folder / "millstream.toml"
         self.settings_file.write_text(
@@ -46,8 +49,34 @@ class Works:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
         self.env = {**clean, "OMP_NUM_THREADS": "1"}
         self.runtime = Runtime(load(self.settings_file, environ={}))
-        with self.runtime.topics() as topics:
-            topics.create(apply=True)
+        if topics:
+            self.make_topics()
+
+    def make_topics(self):
+        """Make those that are missing."""
+        with self.runtime.topics() as found:
+            found.create(apply=True)
+
+    def fresh_log(self):
+        """The log as a new process sees it."""
+        made = Runtime(load(self.settings_file, environ={}))
+        self.others.append(made)
+        return made.log
+
+    def forget_groups(self):
+        """Delete the consumer groups, as an operator might."""
+        admin = KafkaAdminClient(bootstrap_servers=[self.kafka.address])
+        names = [f"{self.prefix}.millstream-{stage}" for stage in ("assemble", "grade", "buffer")]
+        try:
+            until(lambda: all(told == "OK" for told in admin.delete_groups(names).values()), "a group is still alive")
+        finally:
+            admin.close()
+
+    def spoil_state(self, stage):
+        """Write garbage where the snapshots of a stage are."""
+        with Redis.from_url(self.redis.url) as client:
+            for partition in range(self.log.partitions("telemetry")):
+                client.set(f"millstream:{{{self.prefix}}}:state:{stage}:{partition}:snapshot", b"garbage")
 
     @property
     def log(self):
@@ -106,7 +135,8 @@ class Works:
                 process.wait()
         with contextlib.suppress(Exception), self.runtime.topics() as topics:
             topics.delete(*self.log.topics())
-        self.runtime.close()
+        for runtime in (self.runtime, *self.others):
+            runtime.close()
 
 
 @pytest.fixture
@@ -114,8 +144,8 @@ def works(tmp_path: Path, kafka_node, redis_server, prefix):
     """Makes installations on the shared servers, each in a namespace of its own."""
     made = []
 
-    def make(name="a", **options):
-        made.append(Works(tmp_path / name, kafka_node, redis_server, f"{prefix}-{name}", **options))
+    def make(name="a", redis=redis_server, **options):
+        made.append(Works(tmp_path / name, kafka_node, redis, f"{prefix}-{name}", **options))
         return made[-1]
 
     yield make
@@ -127,3 +157,30 @@ def works(tmp_path: Path, kafka_node, redis_server, prefix):
 def wait():
     """`until`, for tests."""
     return until
+
+
+@pytest.fixture(scope="session")
+def stream():
+    """The events, the same for all."""
+    return events(RUNS)
+
+
+@pytest.fixture(scope="session")
+def embedded_outcome(tmp_path_factory):
+    """What the embedded log makes of what a function sends to it."""
+
+    def made(fill):
+        folder = tmp_path_factory.mktemp("embedded")
+        (folder / "millstream.toml").write_text(SETTINGS)
+        with Runtime(load(folder / "millstream.toml", environ={})) as runtime:
+            fill(runtime.log)
+            runtime.pipeline().run(threading.Event(), until_idle=True)
+            return outcome(runtime.log)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def expected(stream, embedded_outcome):
+    """What the embedded log makes of the stream."""
+    return embedded_outcome(lambda log: send(log, stream, poison_every=POISON_EVERY))

@@ -16,8 +16,12 @@ from millstream.events import (
     TrajectoryId,
     TrajectoryStarted,
 )
+from millstream.grade import GradeGiven
+from millstream.ledger import read_all
 from millstream.partition import partition_of
 from millstream.ports import Message
+from millstream.rollout import BufferDecision, GradingFinished, RolloutAdmitted, RolloutRefused
+from millstream.trajectory import Trajectory
 
 POISON = b'{"kind":"ModelResponded","id":"broken'
 
@@ -81,3 +85,39 @@ def send(log, told, **options):
         batches.setdefault(partition, []).append(message)
     for partition, messages in batches.items():
         log.append("telemetry", messages, partition)
+
+
+RUNS = 300
+POISON_EVERY = 400
+SETTINGS = """\
+[graders]
+enabled = ["numeric", "format", "efficiency"]
+[reward]
+formula = "numeric"
+[buffer]
+near_duplicate = 1.0
+"""
+_trajectory = msgspec.json.Decoder(Trajectory)
+_grade = msgspec.json.Decoder(GradeGiven | GradingFinished)
+_decision = msgspec.json.Decoder(BufferDecision)
+
+
+def outcome(log):
+    """What came of a stream, by content: trajectories, grades, rewards and refusals."""
+
+    def lines(topic, decoder):
+        found = [r for p in range(log.partitions(topic)) for r in read_all(log, topic, p)]
+        return [decoder.decode(line) for r in found for line in r.value.split(b"\n") if line]
+
+    decisions = lines("buffer-events", _decision)
+    return {
+        "trajectories": sorted(
+            (t.id, t.revision, t.status, t.content_hash) for t in lines("trajectories", _trajectory)
+        ),
+        "grades": sorted((g.id, repr(g.grade)) for g in lines("grades", _grade) if isinstance(g, GradeGiven)),
+        "rewards": sorted(
+            (d.trajectory_id, d.reward, d.advantage) for d in decisions if isinstance(d, RolloutAdmitted)
+        ),
+        "refusals": sorted((d.trajectory_id, d.reason) for d in decisions if isinstance(d, RolloutRefused)),
+        "dead letters": sorted(str(line.get("reason")) for line in lines("dead-letters", msgspec.json.Decoder())),
+    }
