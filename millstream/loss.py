@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from millstream.errors import PositionLost
+from millstream.errors import PositionLost, SettingsError
 from millstream.ports import Consumed, Gap, Log
 
 _Range = tuple[int, int]
@@ -127,3 +127,11 @@ def joined(journal: Sequence[Consumed], consumed: Sequence[Consumed]) -> list[Co
         else:
             runs.append(run)
     return runs
+
+
+def topic_id_of(log: Log, topic: str) -> str:
+    """The id of a topic that a stage has been reading. Raises `PositionLost` when there is no such topic any more."""
+    try:
+        return log.topic_id(topic)
+    except SettingsError as error:
+        raise PositionLost(f"{error}; it was there when the stage was assigned") from None

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
-from millstream.errors import Unavailable
+from millstream.errors import Stuck, Unavailable
 from millstream.partition import unslot
 from millstream.ports import Log
 from millstream.streams.delivered import Delivered
@@ -125,6 +125,8 @@ class Ownership:
                 runner.stop.set()
                 try:
                     runner.close()
+                except Stuck:
+                    raise
                 except Unavailable as error:
                     logger.warning("%s:%d leaves no snapshot: %s", runner.processor.name, partition, error)
 

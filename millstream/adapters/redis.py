@@ -46,12 +46,15 @@ class RedisBuffer:
     runs and tells its URL (asked again, once an operation, when the connection is lost).
     """
 
-    def __init__(self, server: str | Callable[[], str], namespace: str) -> None:
-        """Nothing is connected yet. Raises `SettingsError` for a namespace that can't be part of a key."""
+    def __init__(self, server: str | Callable[[], str], namespace: str, installation: str = "") -> None:
+        """Nothing is connected yet. ``installation`` keeps the keys of several apart that share a server. Raises
+        `SettingsError` for a namespace that can't be part of a key.
+        """
         check_namespace(namespace, "[buffer] namespace")
         self.namespace = namespace
+        tag = f"{installation}.{namespace}" if installation else namespace
         self._connection = Connection(server, "buffer", "lower [buffer] max_bytes", self._inspect)
-        self._keys = [f"millstream:{{{namespace}}}:{part}" for part in PARTS]
+        self._keys = [f"millstream:{{{tag}}}:{part}" for part in PARTS]
         self._key = dict(zip(PARTS, self._keys, strict=True))
         self._seen = 0
 

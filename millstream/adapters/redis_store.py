@@ -15,7 +15,7 @@ import msgspec
 from millstream.adapters.redis_connection import Connection, check_namespace
 from millstream.adapters.redis_store_scripts import ASSIGN, COMMIT, MEND, PARTS
 from millstream.errors import Conflict, PositionLost, SettingsError
-from millstream.loss import joined, mend
+from millstream.loss import joined, mend, topic_id_of
 from millstream.partition import slot, unslot
 from millstream.ports import Assignment, Consumed, Gap, Log, Output, StagePosition, StateCommit
 
@@ -75,7 +75,7 @@ class RedisStore:
         """Write it all in one script, or nothing."""
         held = commit.assignment
         for topic, topic_id in held.topic_ids.items():
-            if self.log.topic_id(topic) != topic_id:
+            if topic_id_of(self.log, topic) != topic_id:
                 raise PositionLost(f"{self._place}: topic {topic!r} was made again under stage {held.stage!r}")
         ends = {slot(run.topic, run.partition): (held.topic_ids[run.topic], str(run.end)) for run in commit.consumed}
         step = {

@@ -17,7 +17,7 @@ from millstream.adapters.sqlite_file import SqliteFile
 from millstream.adapters.sqlite_log import SqliteLog
 from millstream.errors import Conflict, PositionLost
 from millstream.failpoints import IN_COMMIT, reach
-from millstream.loss import joined, mend
+from millstream.loss import joined, mend, topic_id_of
 from millstream.partition import partition_of, slot, unslot
 from millstream.ports import Assignment, Consumed, Gap, Log, Message, Output, StagePosition, StateCommit
 
@@ -84,7 +84,7 @@ class SqliteStore:
     def commit(self, commit: StateCommit) -> tuple[Output, ...]:
         """Write it all in one transaction, or nothing."""
         held = commit.assignment
-        topic_ids = {} if self._own else {topic: self.log.topic_id(topic) for topic in held.topic_ids}
+        topic_ids = {} if self._own else {topic: topic_id_of(self.log, topic) for topic in held.topic_ids}
         with self.file.write() as connection:
             if self._own:
                 topic_ids = {topic: self._own.topic_id(topic) for topic in held.topic_ids}

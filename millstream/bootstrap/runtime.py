@@ -159,7 +159,10 @@ class Runtime:
         """The buffer of a namespace (default: the first plan's)."""
         from millstream.adapters.redis import RedisBuffer
 
-        found = RedisBuffer(self._server(self.loaded.settings.storage.buffer), namespace or self.plans[0].namespace)
+        settings = self.loaded.settings
+        installation = settings.kafka.namespace if self.on_kafka else ""
+        server = self._server(settings.storage.buffer)
+        found = RedisBuffer(server, namespace or self.plans[0].namespace, installation)
         self._closers.append(found.close)
         return found
 

@@ -156,7 +156,6 @@ def run_worker(
             "log `millstream up` runs every stage"
         )
     _topics(runtime)
-    runtime.check_topics()
     if stage in ("train", "gate"):
         _act(runtime, stage, instance)
         return 0

@@ -127,8 +127,8 @@ def test_a_topic_made_again_stops_the_stage_until_the_loss_is_accepted(works, wa
 
 
 def test_a_stream_of_garbage_stops_the_stage(works, wait):
-    """More than half of the last events are unusable: exit 3, and the message says what to look at."""
-    mill = works(more="max_dead_share = 0.5\ndead_window = 100\n")
+    """Half of the last events are unusable: exit 3, and the message says what to look at."""
+    mill = works(more="max_dead_share = 0.3\ndead_window = 100\n")
     send(mill.log, events(100), poison_every=1)
     worker = mill.start("assemble")
     wait(lambda: worker.poll() is not None, worker.told)
