@@ -31,13 +31,17 @@ def halved(tmp_path_factory, stream, embedded_outcome):
 
 
 @pytest.mark.parametrize(
-    "place", [failpoints.BEFORE_COMMIT, failpoints.BEFORE_PUBLISH, failpoints.IN_PUBLISH, failpoints.AFTER_PUBLISH]
+    "places",
+    [
+        (failpoints.BEFORE_COMMIT, failpoints.BEFORE_PUBLISH, failpoints.AFTER_PUBLISH),
+        (failpoints.IN_PUBLISH, failpoints.AFTER_PUBLISH, failpoints.BEFORE_COMMIT),
+    ],
 )
-def test_a_death_at_any_step_costs_nothing(works, wait, stream, halved, place):
-    """kill -9 of all three stages at the place, each is started again: nothing lost, nothing doubled."""
+def test_a_death_at_any_step_costs_nothing(works, wait, stream, halved, places):
+    """kill -9 of each stage at a place of its own, each is started again: nothing lost, nothing doubled."""
     mill = works(more=SETTINGS)
     rest = halves(mill, stream)
-    dying = [mill.start(stage, env={"MILLSTREAM_FAILPOINT": f"{place}:2"}) for stage in STAGES]
+    dying = [mill.start(s, env={"MILLSTREAM_FAILPOINT": f"{at}:2"}) for s, at in zip(STAGES, places, strict=True)]
     wait(lambda: dying[0].poll() is not None, dying[0].told)
     assert dying[0].returncode == -signal.SIGKILL
     started = [mill.start(stage) for stage in ("assemble", "grade")]
