@@ -181,12 +181,3 @@ def whole_trajectories(log: Log, as_of_ms: int | None = None) -> list[Trajectory
             if item.id not in latest or latest[item.id].revision < item.revision:
                 latest[item.id] = item
     return list(latest.values())
-
-
-def grade_rows(log: Log, as_of_ms: int | None = None) -> list[dict[str, Any]]:
-    """Grades flattened: kind, score and reason beside who graded what."""
-    rows = []
-    for given in grades(log, as_of_ms):
-        row = plain(given)
-        rows.append({**row, **row.pop("grade")})
-    return rows

@@ -33,6 +33,8 @@ class RolloutRow(Struct, frozen=True, kw_only=True):
     advantage: float | None
     rollout_id: str
     revision: int
+    epochs: tuple[str, ...] = ()
+    """``grader=epoch`` of what the reward rests on; empty when there is none."""
 
 
 def rollout_rows(log: Log, as_of_ms: int | None = None) -> list[RolloutRow]:
@@ -66,6 +68,7 @@ def _decided(decision: RolloutAdmitted | RolloutRefused) -> RolloutRow:
         advantage=decision.advantage if isinstance(decision, RolloutAdmitted) else None,
         rollout_id=decision.rollout_id if isinstance(decision, RolloutAdmitted) else "",
         revision=decision.trajectory_revision,
+        epochs=decision.grader_epochs if isinstance(decision, RolloutAdmitted) else (),
     )
 
 

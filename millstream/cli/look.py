@@ -12,7 +12,12 @@ from millstream.errors import SettingsError
 
 as_of_option = click.option("--as-of", "as_of", metavar="TIME", help="As the log stood at an ISO time.")
 
-Rows = Callable[[Any, int | None], Sequence[Any]]
+valid_at_option = click.option(
+    "--valid-at", "valid_at", metavar="TIME", help="What held at an ISO time, whenever it became known."
+)
+
+Rows = Callable[..., Sequence[Any]]
+"""From the runtime and log times (``as_of_ms``; ``valid_at_ms`` where a listing has it) to the rows."""
 PARTLY = 4
 
 
@@ -30,8 +35,20 @@ def as_of_ms(text: str | None, option: str = "--as-of") -> int | None:
         ) from None
 
 
-def listing(name: str, one: str, summary: str, rows: Rows, find: Rows, columns: Sequence[str]) -> click.Group:
-    """A group with ``list`` and ``show ID``, both with ``--json`` and ``--as-of``."""
+def listing(
+    name: str,
+    one: str,
+    summary: str,
+    rows: Rows,
+    find: Rows,
+    columns: Sequence[str],
+    *,
+    valid: bool = False,
+) -> click.Group:
+    """A group with ``list`` and ``show ID``, both with ``--json`` and ``--as-of``, and ``--valid-at`` where the
+    rows have a time at which they hold (``valid``).
+    """
+    times_options = (lambda f: as_of_option(valid_at_option(f))) if valid else as_of_option
 
     @click.group(name=name, help=summary)
     def group() -> None: ...
@@ -39,25 +56,25 @@ def listing(name: str, one: str, summary: str, rows: Rows, find: Rows, columns: 
     @group.command("list", help="One line each.")
     @json_option
     @limit_option
-    @as_of_option
+    @times_options
     @click.pass_context
-    def show_all(ctx: click.Context, as_json: bool, limit: int | None, as_of: str | None) -> None:
-        found = [_plain(row) for row in rows(runtime_of(ctx), as_of_ms(as_of))]
+    def show_all(ctx: click.Context, /, as_json: bool, limit: int | None, **at: str | None) -> None:
+        found = [_plain(row) for row in rows(runtime_of(ctx), **_times(at))]
         if as_json:
             emit_items(name, found, limit)
         else:
-            table(([row.get(c, "") for c in columns] for row in found[:limit]), columns)
+            table(([_cell(row.get(c, "")) for c in columns] for row in found[:limit]), columns)
             click.echo(f"{len(found)} {name}", err=True)
 
     @group.command("show", help="One item, whole.")
     @click.argument("item_id", metavar="ID")
     @json_option
-    @as_of_option
+    @times_options
     @click.pass_context
-    def show_one(ctx: click.Context, item_id: str, as_json: bool, as_of: str | None) -> None:
+    def show_one(ctx: click.Context, /, item_id: str, as_json: bool, **at: str | None) -> None:
         import json
 
-        wanted = [row for row in find(runtime_of(ctx), as_of_ms(as_of)) if item_id in _ids(row)]
+        wanted = [row for row in find(runtime_of(ctx), **_times(at)) if item_id in _ids(row)]
         if not wanted:
             raise SettingsError(f"no {name} with id {item_id!r}; `millstream {name} list` shows what is there")
         if as_json and len(wanted) > 1:
@@ -66,6 +83,15 @@ def listing(name: str, one: str, summary: str, rows: Rows, find: Rows, columns: 
             emit(one, _whole(row)) if as_json else click.echo(json.dumps(_whole(row), indent=2, ensure_ascii=False))
 
     return group
+
+
+def _cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _times(at: dict[str, str | None]) -> dict[str, int | None]:
+    """The times of a read, by the parameters of the functions that read."""
+    return {f"{name}_ms": as_of_ms(text, f"--{name.replace('_', '-')}") for name, text in at.items()}
 
 
 def _plain(row: Any) -> Any:
@@ -91,16 +117,17 @@ def _ids(row: Any) -> set[str]:
 
 def _own_ids(rows: Sequence[Any]) -> str:
     return ", ".join(
-        max(_ids(row), key=len) if isinstance(row, dict) else getattr(row, "id", "") or row.rollout_id for row in rows
+        row.get("id") or max(_ids(row), key=len) if isinstance(row, dict) else getattr(row, "id", "") or row.rollout_id
+        for row in rows
     )
 
 
 def _catalog(function: str) -> Rows:
-    def rows(runtime: Any, at: int | None) -> Sequence[Any]:
-        from millstream.console import catalog, decided
+    def rows(runtime: Any, **at: int | None) -> Sequence[Any]:
+        from millstream.console import catalog, decided, graded
 
-        home = decided if hasattr(decided, function) else catalog
-        found: Sequence[Any] = getattr(home, function)(runtime.log, at)
+        home = next(home for home in (decided, graded, catalog) if hasattr(home, function))
+        found: Sequence[Any] = getattr(home, function)(runtime.log, **at)
         return found
 
     return rows
@@ -117,10 +144,11 @@ trajectories = listing(
 grades = listing(
     "grades",
     "grade",
-    "Every grade with its kind and reason.",
+    "Every grade with its kind and reason, its epoch, and whether it is the one that counts.",
     _catalog("grade_rows"),
-    _catalog("grades"),
-    ("trajectory_id", "grader", "status", "score", "reason", "epoch"),
+    _catalog("whole_grades"),
+    ("trajectory_id", "grader", "status", "score", "reason", "epoch", "counts"),
+    valid=True,
 )
 rollouts = listing(
     "rollouts",
@@ -128,7 +156,7 @@ rollouts = listing(
     "What the buffer decided of each rollout, and why.",
     _catalog("rollout_rows"),
     _catalog("rollout_rows"),
-    ("trajectory_id", "decision", "reason", "detail", "reward", "advantage", "group"),
+    ("trajectory_id", "decision", "reason", "detail", "reward", "advantage", "group", "epochs"),
 )
 trainings = listing(
     "trainings",

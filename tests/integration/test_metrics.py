@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from millstream.bootstrap import Runtime
-from millstream.console.catalog import grade_rows
+from millstream.console.graded import grade_rows
 from millstream.settings import load
 
 

@@ -44,7 +44,7 @@ def test_all_failed_is_no_zero(log) -> None:
     log.append(GRADES.name, [Message("t", msgspec.json.encode(given), {"kind": "grades"})])
     row = baseline(log)[0]
     assert (row.mean, row.low, row.policy_version) == (None, None, None)
-    assert render([row]).splitlines()[1].split() == ["–", "–", "judge", "–", "–", "0", "1", "0", "0", "1", "0"]
+    assert render([row]).splitlines()[1].split() == ["–", "–", "judge", "e", "–", "–", "0", "1", "0", "0", "1", "0"]
 
 
 def test_nothing_graded_says_what_to_do(log) -> None:
