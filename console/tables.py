@@ -30,12 +30,12 @@ def test_lines(evidence: GateEvidence) -> list[str]:
     test = evidence.test
     unscored = f", {test.unscored_share:.1%} unscored" if test.unscored_share else ""
     tasks = f"{test.pairs} unseen {evidence.split.replace('_', '-')} tasks from {test.worlds} worlds"
+    scored = f"{test.scored_pairs} pairs scored on both sides"
     gold = f"; gold by {evidence.gold_epoch}" if evidence.gold_epoch else ""
     result = f"{test.wins} won, {test.losses} lost, {test.ties} alike ({test.discordance:.0%} discordant)"
     chances = f"one-sided p {test.p_better:.2g} better, {test.p_worse:.2g} worse, α {test.alpha:g}"
     return [
-        f"{tasks} at temperature {evidence.temperature:g}; "
-        f"{test.scored_pairs} pairs scored on both sides{unscored}{gold}",
+        f"{tasks} at temperature {evidence.temperature:g}; {scored}{unscored}{gold}",
         f"{test.method}: {result}; {chances}",
     ]
 
