@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from millstream import settings
 from millstream.capture import values
@@ -27,7 +27,7 @@ from millstream.events import (
 )
 from millstream.ports import Log
 
-_SOURCES = frozenset({"user", "human", "environment", "outcome"})
+_SOURCES = frozenset(get_args(FeedbackSource))
 _SPLITS = frozenset({"train", "held_out", "report"})
 
 

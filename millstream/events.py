@@ -22,7 +22,7 @@ TrajectoryId = NewType("TrajectoryId", str)
 TaskId = NewType("TaskId", str)
 
 Split: TypeAlias = Literal["train", "held_out", "report"]
-FeedbackSource: TypeAlias = Literal["user", "human", "environment", "outcome"]
+FeedbackSource: TypeAlias = Literal["user", "human", "environment", "outcome", "judge"]
 EndReason: TypeAlias = Literal["done", "limit", "crash", "cancelled"]
 LogprobKind: TypeAlias = Literal["raw", "processed"]
 Whole: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]

@@ -3,6 +3,7 @@
 A small agent answers questions about the invented company Larkspur with a calculator. Its attempts are
 told in two formats, ``runs.ndjson`` (Millstream events) and ``chats.jsonl`` (OpenAI chat messages with
 rewards), and its answers stand alone in ``answers.jsonl`` beside ``tasks.jsonl``, for `millstream grade`.
+``hosted_rows.jsonl`` and ``hosted_grader.json`` are what people have who come from the hosted grading service.
 The other files tell some of the attempts as other tools would (`others`).
 """
 
@@ -134,6 +135,28 @@ def chat_row(case: Case, number: int, attempt: Attempt) -> dict[str, Any]:
     }
 
 
+def hosted_row(case: Case) -> dict[str, Any]:
+    """A case as a training row of the hosted service, with what the model said each time beside it."""
+    said = [attempt.answer or "Let me look at the staff of each year" for attempt in case.attempts]
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{REPORT}\n{case.question}"}]
+    return {"messages": messages, "question": case.question, "reference_answer": str(case.reference), "samples": said}
+
+
+def hosted_grader() -> dict[str, Any]:
+    """A grader's JSON as people wrote it for the hosted service."""
+    said, right = "{{ sample.output_text }}", "{{ item.reference_answer }}"
+    exact = {"type": "string_check", "name": "exact", "input": said, "reference": right, "operation": "ilike"}
+    close = {
+        "type": "text_similarity",
+        "name": "close",
+        "input": said,
+        "reference": right,
+        "evaluation_metric": "fuzzy_match",
+    }
+    graders = {"exact": exact, "close": close}
+    return {"type": "multi", "name": "answer", "graders": graders, "calculate_output": "0.8 * exact + 0.2 * close"}
+
+
 def _attempts() -> Iterator[tuple[Case, int, Attempt]]:
     for case in CASES:
         for number, attempt in enumerate(case.attempts):
@@ -161,6 +184,8 @@ def contents() -> dict[str, bytes]:
         "chats.jsonl": _json_lines([chat_row(*attempt) for attempt in _attempts()]),
         "tasks.jsonl": _json_lines(tasks),
         "answers.jsonl": _json_lines(answers),
+        "hosted_rows.jsonl": _json_lines([hosted_row(case) for case in CASES]),
+        "hosted_grader.json": _document(hosted_grader()),
         "responses.jsonl": _json_lines([others.responses_row(*attempt) for attempt in _attempts()]),
         "inspect.json": _document(others.inspect_log(list(_attempts()))),
         "langfuse.json": _document(others.langfuse_export(CASES[0], 0, CASES[0].attempts[0])),

@@ -34,7 +34,7 @@ from millstream.graders.hosted.definitions import (
 )
 from millstream.graders.hosted.source import check_source
 from millstream.graders.hosted.templates import paths_of
-from millstream.settings import nearest
+from millstream.settings import HostedSettings, nearest
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$?(?P<path>[^`]*)`)?")
 _PLACED = re.compile(r"(?P<told>.*?)(?: - at `\$?(?P<path>[^`]*)`)?")
@@ -59,12 +59,26 @@ def decoded(text: bytes | str, where: str) -> Any:
         raise SettingsError(f"{where} is no JSON: {str(error) or 'nested too deep'}") from None
 
 
+def limits_of(settings: HostedSettings) -> Limits:
+    """The limits that the settings set."""
+    return Limits(source_bytes=settings.source_bytes, graders=settings.max_graders)
+
+
 def checked(value: Any, limits: Limits = Limits(), where: str = "grader") -> Definition:  # noqa: B008 — frozen
     """The grader that decoded JSON defines. Raises `SettingsError` as `parse` does."""
-    if isinstance(value, Mapping) and set(value) == {"grader"}:
-        value = value["grader"]  # the body of a validate request
+    value = _unwrapped(value)
     kind = _kind(value, where)
     return _multi(value, limits, where) if kind == "multi" else _single(value, limits, where)
+
+
+def _unwrapped(value: Any) -> Any:
+    """The grader itself, out of the body of a validate request or of a fine-tuning job."""
+    match value:
+        case {"method": {"reinforcement": {"grader": grader}}}:
+            return grader
+        case {"grader": grader} if len(value) == 1:
+            return grader
+    return value
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from millstream.errors import MillstreamError, MissingExtra, SettingsError
 from millstream.grade import Failed
-from millstream.graders.hosted.definitions import Definition, Limits
+from millstream.graders.hosted.definitions import Definition
 from millstream.graders.hosted.means import NOTHING, Means
-from millstream.graders.hosted.parsing import checked, decoded
+from millstream.graders.hosted.parsing import checked, decoded, limits_of
 from millstream.graders.hosted.running import Outcome, timed
 from millstream.graders.hosted.samples import sample_of
 from millstream.serving import Refusal, Request, Response, Route, json_response, refusal
@@ -35,7 +35,7 @@ class HostedGraders:
     """Answers both calls. Handlers may run side by side: there is no state."""
 
     def __init__(self, settings: HostedSettings, means: Means = NOTHING) -> None:
-        self._limits = Limits(source_bytes=settings.source_bytes, graders=settings.max_graders)
+        self._limits = limits_of(settings)
         self._http_error = settings.on_failed == "http_error"
         self._means = means
 

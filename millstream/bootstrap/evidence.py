@@ -34,14 +34,10 @@ def regrading(runtime: Runtime, grader: str, since_ms: int) -> Iterator[Regradin
     grader, for feedback (people give it, no grader) and while another regrade runs.
     """
     from millstream.adapters.lock import RunnerLock
-    from millstream.bootstrap.grader_children import spawn_of
-    from millstream.graders.loading import load_one
 
     if grader == feedback.NAME or grader.startswith(feedback.NAME + "."):
         raise SettingsError(f"{grader!r} is what people and outcomes say; there is nothing to grade again")
-    graders = load_one(
-        grader, runtime.loaded.settings.graders, runtime.loaded.root, spawn_of(runtime.loaded.settings.graders)
-    )
+    graders = runtime.one_grader(grader)
     runtime.on_close(graders.close)
     lock = RunnerLock(runtime.loaded.data / "regrade.lock").acquire()
     try:

@@ -65,17 +65,13 @@ def attack(runtime: Runtime, name: str, tasks: Path | None = None) -> GraderExam
     """Examine one grader, on the operator's tasks where a file names some, and keep what was found. Raises
     `SettingsError` for an unknown grader or tasks of no use, `GraderError` when it hangs or dies.
     """
-    from millstream.bootstrap.grader_children import spawn_of
     from millstream.graders.files import read_tasks
-    from millstream.graders.loading import load_one
     from millstream.graders.running import effective
 
     specimens = specimens_of(read_tasks(tasks.read_bytes(), tasks.name).values()) if tasks else STANDARD
     if tasks is not None and not specimens:
         raise SettingsError(f"{tasks.name}: no task to attack: at least two are needed, with different references")
-    graders = load_one(
-        name, runtime.loaded.settings.graders, runtime.loaded.root, spawn_of(runtime.loaded.settings.graders)
-    )
+    graders = runtime.one_grader(name)
     try:
         made = graders.graders[0]
         found = examine(lambda t: effective(graders.grade(t)[0]).grade, made.low, made.high, specimens)

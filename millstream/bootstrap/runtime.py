@@ -199,6 +199,14 @@ class Runtime:
         self._closers.append(found.close)
         return found
 
+    def one_grader(self, name: str) -> GraderSet:
+        """Just the grader of that name, enabled or not; close the set after use. Raises `SettingsError`."""
+        from millstream.bootstrap.grader_children import spawn_of
+        from millstream.graders.loading import load_one
+
+        settings = self.loaded.settings.graders
+        return load_one(name, settings, self.loaded.root, spawn_of(settings), self.means)
+
     @cached_property
     def monitor(self) -> Monitor | None:
         """What watches the stages of this process and serves metrics, None when that is off."""
@@ -350,12 +358,10 @@ def client() -> Client:
 @contextmanager
 def grader_named(loaded: Loaded, name: str) -> Iterator[Callable[[Trajectory], Grade]]:
     """One grader as a function of a trajectory, its child process (if it is somebody's own) ended after."""
-    from millstream.bootstrap.grader_children import spawn_of
-    from millstream.graders.loading import load_one
     from millstream.graders.running import effective
 
     with Runtime(loaded) as runtime:
-        graders = load_one(name, loaded.settings.graders, loaded.root, spawn_of(loaded.settings.graders), runtime.means)
+        graders = runtime.one_grader(name)
         runtime.on_close(graders.close)
         yield lambda trajectory: effective(graders.grade(trajectory)[0]).grade
 

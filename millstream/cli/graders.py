@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli.common import emit, json_option, runtime_of, settings_of, table
+from millstream.cli.common import emit, json_option, limit_option, runtime_of, settings_of, table
 from millstream.cli.examining import attack, calibrate
+from millstream.cli.ranking import rank
 from millstream.errors import SettingsError
 
 if TYPE_CHECKING:
     from millstream.graders.hosted.definitions import Definition
+    from millstream.graders.hosted.means import Means
 
 file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 
@@ -25,6 +27,7 @@ def graders() -> None:
 
 graders.add_command(attack)
 graders.add_command(calibrate)
+graders.add_command(rank)
 
 
 @graders.command("list")
@@ -78,7 +81,7 @@ def validate(ctx: click.Context, file: Path, as_json: bool) -> int:
     from millstream.graders.hosted.running import KIND, missing_parts
 
     try:
-        definition = _read(file)
+        definition = _read(ctx, file)
     except SettingsError as error:
         found = {"valid": False, "name": "", "type": "", "runs": False, "missing": [], "error": str(error)}
     else:
@@ -98,20 +101,39 @@ def _verdict(file: Path, found: dict[str, Any]) -> str:
 @graders.command("run")
 @file_argument
 @click.option("--item", metavar="JSON", default="{}", show_default=True, help="The row of the data set, a JSON object.")
-@click.option("--sample", metavar="TEXT", required=True, help="What the model said.")
+@click.option("--sample", metavar="TEXT", help="What the model said.")
+@click.option(
+    "--rows",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Instead: a JSONL file of rows, each graded with its samples and with probes; prints a table.",
+)
+@click.option("--reference", metavar="NAME", default="", help="The field of a row's item that holds the right answer.")
+@limit_option
 @json_option
 @click.pass_context
-def run(ctx: click.Context, file: Path, item: str, sample: str, as_json: bool) -> int:
-    """Grade one sample with a hosted grader's JSON; exit 1 when it gives no grade.
+def run(ctx: click.Context, /, file: Path, **options: Any) -> int:
+    """Grade one sample with a hosted grader's JSON, or try it on rows; exit 1 when it gives no grade.
 
     The JSON is the hosted service's answer: reward, sub_rewards, metadata with the error flags. Without a
     grade the reward is null, never 0.
     """
+    if (options["rows"] is None) == (options["sample"] is None):
+        raise click.UsageError("give --sample TEXT, or --rows FILE", ctx)
+    definition, means = _read(ctx, file), runtime_of(ctx).means
+    if options["rows"] is not None:
+        from millstream.cli.trying import try_rows
+
+        return try_rows(definition, means, options["rows"], options)
+    return _run_one(definition, means, options)
+
+
+def _run_one(definition: Definition, means: Means, options: dict[str, Any]) -> int:
     from millstream.graders.hosted.running import timed
     from millstream.graders.hosted.samples import sample_of
 
-    outcome, found = timed(_read(file), _item(item), sample_of(sample), runtime_of(ctx).means)
-    if as_json:
+    outcome, found = timed(definition, _item(options["item"]), sample_of(options["sample"]), means)
+    if options["as_json"]:
         emit("grader-run", found)
     else:
         for name, reward in found["sub_rewards"].items():
@@ -126,10 +148,10 @@ def _number(reward: float | None) -> str:
     return "none" if reward is None else f"{reward:g}"
 
 
-def _read(file: Path) -> Definition:
-    from millstream.graders.hosted.parsing import parse
+def _read(ctx: click.Context, file: Path) -> Definition:
+    from millstream.graders.hosted.parsing import limits_of, parse
 
-    return parse(file.read_bytes(), where=file.name)
+    return parse(file.read_bytes(), limits_of(runtime_of(ctx).loaded.settings.hosted), file.name)
 
 
 def _item(text: str) -> dict[str, Any]:

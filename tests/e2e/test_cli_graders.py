@@ -101,3 +101,28 @@ def test_a_hosted_file_of_the_settings_is_listed(mill, file):
     refused = mill.run("graders", "list")
     assert refused.returncode == 2
     assert "there is no judge" in refused.stderr
+
+
+def test_run_on_rows_prints_the_first_table(mill, examples):
+    """The example's rows and grader: every kind of sample, its mean, and which items teach."""
+    found = mill.json(
+        "graders", "run", examples / "hosted_grader.json", "--rows", examples / "hosted_rows.jsonl", "--limit", "3"
+    )
+    means = {line["source"]: line["mean"] for line in found["lines"]}
+    assert means["own reference"] == 1.0
+    assert means["another's reference"] < 0.3
+    assert means["empty"] == 0.0
+    told = mill.run("graders", "run", examples / "hosted_grader.json", "--rows", examples / "hosted_rows.jsonl")
+    assert "own reference" in told.stdout
+    assert (told.returncode, told.stderr) == (0, "")
+
+
+def test_run_on_rows_that_cannot_be_read_is_partly_done(mill, file):
+    """Exit 4 and the line; without any score, 1; with neither rows nor a sample, usage."""
+    name = file(MULTI)
+    (mill.folder / "rows.jsonl").write_text('{"gold": "x", "sample": "x"}\n{\n')
+    done = mill.run("graders", "run", name, "--rows", "rows.jsonl")
+    assert (done.returncode, "line 2" in done.stderr) == (4, True)
+    (mill.folder / "rows.jsonl").write_text('{"sample": "x"}\n')
+    assert mill.run("graders", "run", name, "--rows", "rows.jsonl").returncode == 1
+    assert mill.run("graders", "run", name).returncode == 2

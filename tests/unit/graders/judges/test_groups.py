@@ -5,10 +5,16 @@ import re
 
 import pytest
 
+from millstream.errors import SettingsError
+from millstream.events import EventId, Task, TaskId, TrajectoryId, TrajectoryStarted
 from millstream.graders.judges.constitution import Constitution
+from millstream.graders.judges.groups import group_judge, grouped, judged
 from millstream.graders.judges.judge import JudgeFault
+from millstream.graders.judges.pairwise import Pairwise
 from millstream.graders.judges.ranking import Ranking
+from millstream.graders.judges.score import Score
 from millstream.graders.judges.sitting import Sitting
+from millstream.trajectory import Trajectory
 
 RANKING = Ranking(criteria="the larger number", model="judge")
 
@@ -80,3 +86,57 @@ def test_a_preference_knows_the_critiques(chat, sitting):
     chat.script(act)
     found = constitution.prefer(sitting(constitution), "why?", "a fib", "the honest truth")
     assert (found.winner, found.swayed, len(chat.asked)) == ("second", False, 4)
+
+
+def larger(body):
+    """Prefers the larger number, wherever it stands."""
+    text = body["messages"][-1]["content"]
+    a, b = (int(n) for n in re.findall(r"# Answer [AB]\n<graded id=\"\w+\">\n(\d+)", text))
+    return json.dumps({"reason": "larger", "winner": "A" if a > b else "B" if b > a else "tie"})
+
+
+def test_every_two_of_a_group_are_compared(chat, judge_of, make):
+    """The score is the share won; each preference is a pair of chosen and rejected."""
+    chat.script(larger)
+    group = [make(id=f"r{n}", answer=n) for n in ("10", "30", "20")]
+    found = judged(judge_of(cache_entries=0, price_output=1.0), Pairwise(criteria="larger", model="judge"), group)
+    assert [place.score for place in found.places] == [0.0, 1.0, 0.5]
+    assert {(pair.chosen, pair.rejected) for pair in found.pairs} == {("r30", "r10"), ("r20", "r10"), ("r30", "r20")}
+    assert (found.status, found.cost > 0, len(chat.asked)) == ("scored", True, 6)
+
+
+def test_a_ranking_gives_pairs_too(chat, judge_of, make):
+    """Of every two that do not share a place; runs beyond what one question holds are left out."""
+    chat.script(fair)
+    group = [make(id=f"r{n:02}", answer=str(n)) for n in range(18)]
+    found = judged(judge_of(cache_entries=0), RANKING, group)
+    assert (len(found.places), found.left_out, len(found.pairs)) == (16, 2, 16 * 15 // 2)
+    assert found.pairs[0].chosen == "r15"
+
+
+def test_a_group_that_the_judge_failed_has_no_scores(chat, judge_of, make):
+    """Status and reason, and what was spent all the same."""
+    chat.script("no order")
+    found = judged(judge_of(tries=1), RANKING, [make(id="a", answer="1"), make(id="b", answer="2")])
+    assert (found.status, found.places, found.pairs) == ("failed", (), ())
+    assert found.reason.startswith("unparsable: ")
+
+
+def test_groups_are_of_one_task_and_version():
+    """A run alone is no group, and a run that telemetry cut short is in none."""
+
+    def run(name, task, version=1, **fields):
+        start = TrajectoryStarted(
+            id=EventId("e"), trajectory_id=TrajectoryId(name), task=Task(id=TaskId(task)), policy_version=version
+        )
+        return Trajectory(id=TrajectoryId(name), events=(start,), **fields)
+
+    cut = {"status": "interrupted", "reason": "gap_timeout"}
+    runs = [run("b", "x"), run("a", "x"), run("c", "y"), run("d", "x", 2), run("e", "y", **cut), run("f", "")]
+    assert [[t.id for t in group] for group in grouped(runs)] == [["a", "b"]]
+
+
+def test_a_judge_of_one_run_is_no_judge_of_groups():
+    """Said with the kinds that are."""
+    with pytest.raises(SettingsError, match="ranking, pairwise or constitution"):
+        group_judge(Score(criteria="x"), "helpful")

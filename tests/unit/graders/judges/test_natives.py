@@ -1,16 +1,18 @@
 """Judges of one's own: what each kind makes of a reply, and that a wrong file says where."""
 
 import json
+import re
 
 import pytest
 from services.chat import MODEL
 
 from millstream.errors import SettingsError
 from millstream.grade import Abstained, Failed, Scored
-from millstream.graders.judges.natives import load_judges, read_judges
+from millstream.graders.judges.natives import KINDS, load_judges, read_judges
 from millstream.graders.judges.pairwise import SWAYED
 from millstream.graders.judges.rubric import NOT_FOUND
 from millstream.graders.judges.shown import SHORTENED
+from millstream.settings import load
 
 HEAD = 'criteria = "Is it right?"\n'
 SCORE = f'[helpful]\nkind = "score"\nrange = [1, 5]\nanchors = {{1 = "wrong", 5 = "right"}}\n{HEAD}'
@@ -266,3 +268,16 @@ def test_the_epoch_has_all_that_decides(tmp_path, judge_of):
     assert (
         len({first, epoch(SCORE.replace("right?", "good?")), epoch(SCORE, model="b"), epoch(SCORE, max_tokens=9)}) == 4
     )
+
+
+def test_the_judges_of_the_docs_are_read(tmp_path, root):
+    """Both blocks of the page, as they stand: the settings and one table of each kind."""
+    page = (root / "docs/judges.md").read_text(encoding="utf-8")
+    settings, judges = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "millstream.toml").write_text(settings)
+    (tmp_path / "judges.toml").write_text(judges)
+    assert load(tmp_path / "millstream.toml", environ={}).settings.judge.budget_per_day == 20.0
+    found = read_judges(tmp_path / "judges.toml")
+    assert {native.__struct_config__.tag for native in found.values()} == set(KINDS)
+    table = re.findall(r"^\| `(\w+)` \|", page.split("| kind | score |")[1], re.MULTILINE)
+    assert set(table) == set(KINDS)
