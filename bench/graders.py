@@ -6,15 +6,14 @@ The trajectories are like those of the example (a question, four calls, a numeri
 from __future__ import annotations
 
 import random
+import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
+from graders_apart import own_rate, own_stage_rate, sandbox_lines
 
-from millstream.adapters.children import Child
 from millstream.events import (
     AnyEvent,
     EventId,
@@ -29,10 +28,8 @@ from millstream.events import (
     TrajectoryStarted,
 )
 from millstream.graders.builtin import builtin
-from millstream.graders.loading import load
 from millstream.graders.running import GraderSet
 from millstream.ports import Record
-from millstream.settings import Graders
 from millstream.streams.facts import facts_of
 from millstream.streams.grading import GradingStage
 from millstream.trajectory import Trajectory
@@ -41,6 +38,7 @@ TARGET = 20_000
 REPEATS = 5
 CHUNK = 50
 EVENTS = 10
+SIZES = (1, 16, 128)
 DEMO = ("correct", "format", "efficiency", "safety", "groundedness")
 
 
@@ -86,28 +84,6 @@ def rate(function: Callable[[Trajectory], object], runs: Sequence[bytes]) -> flo
     return best
 
 
-OWN = """import millstream as ms
-
-@ms.grader
-def exact(t):
-    return float(t.final_answer == t.task.reference)
-"""
-
-
-def own_rate(runs: Sequence[bytes]) -> float:
-    """A grader of one's own, one call to its child process a trajectory, both processes' time: by the clock."""
-    fresh = [msgspec.json.decode(run, type=Trajectory) for run in runs]
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "graders.py").write_text(OWN)
-        graders = load(Graders(enabled=(), files=("graders.py",)), Path(folder), Child)
-        begun = time.perf_counter()
-        for trajectory in fresh:
-            graders.grade(trajectory)
-        spent = time.perf_counter() - begun
-        graders.close()
-    return len(fresh) / spent
-
-
 def stage_rate(runs: Sequence[bytes], *names: str) -> float:
     """The whole stage on records: decode, graders, facts, encode."""
     stage = GradingStage(GraderSet([builtin(name) for name in names]), topic_id="bench")
@@ -142,10 +118,21 @@ def main() -> int:
     for name in ("format", "efficiency", "safety", "groundedness"):
         print(f"    {name:14} {rate(builtin(name), by_number):10,.0f}")
     print(f"    {'facts':14} {rate(lambda t: facts_of(t, 0), by_number):10,.0f}")
-    print(f"    {'own, in child':14} {own_rate(by_number):10,.0f}   by the clock, one call each")
+    for size in SIZES:
+        found = own_rate(by_number, size, REPEATS)
+        slow += size == SIZES[-1] and found < TARGET
+        share = f"{found / TARGET:5.2f} of the target; " if size == SIZES[-1] else ""
+        print(f"    {'own, in child':14} {found:10,.0f}   {share}{size} in a call, both processes")
     one, five = stage_rate(by_number, "numeric"), stage_rate(by_number, *DEMO)
     print(f"    {'grade stage':14} {one:10,.0f}   decode, numeric, facts, encode: {one * EVENTS:,.0f} events/s")
     print(f"    {'grade stage':14} {five:10,.0f}   with {', '.join(DEMO)}: {five * EVENTS:,.0f} events/s")
+    print(f"    {'grade stage':14} {own_stage_rate(by_number, REPEATS):10,.0f}   with one of one's own, both processes")
+    if shutil.which("bwrap") is None:
+        print("sandbox: not measured, bubblewrap is not installed")
+        return 1 if slow else 0
+    print("sandbox, one grade by the clock (bar: 10 ms in the median, warm)")
+    for line in sandbox_lines():
+        print(f"    {line}")
     return 1 if slow else 0
 
 

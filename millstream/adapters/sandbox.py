@@ -43,7 +43,7 @@ class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class BubblewrapSandbox:
-    """Sandboxes of one set of limits, at most ``settings.workers`` at work and as many more kept warm."""
+    """Sandboxes of one set of limits, at most ``settings.workers`` at work, and a few kept warm."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         """Nothing is started before the first job or `warm`."""
@@ -55,7 +55,7 @@ class BubblewrapSandbox:
         # Sandboxes die with the *thread* that started them (PR_SET_PDEATHSIG): one that lives as long as this.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="sandbox-starter")
         self._closed = False
-        self._most = 2 * settings.workers
+        self._most = 2 * (settings.workers + 1)
 
     def run(self, code: Code, timeout_s: float | None = None) -> Ran:
         """See `millstream.sandboxing.Sandbox.run`."""
@@ -163,15 +163,18 @@ class BubblewrapSandbox:
         }
 
     def _give_back(self, cell: Cell) -> None:
-        """Keep it for the next job, or throw it away and begin another in its place."""
+        """Keep it for the next job, or throw it away. One more than may work stands ready: the next job need not
+        wait for the last one's process to end and for a fresh one to come.
+        """
+        keep = cell.reusable and not self._closed
         with self._guard:
-            closed = self._closed
-            if cell.reusable and not closed:
+            if keep:
                 self._warm.append(cell)
             over, self._warm = self._warm[: -self._most], self._warm[-self._most :]
-        for one in over if cell.reusable and not closed else [*over, cell]:
+            alike = [one for one in self._warm if one.preload == cell.preload]
+        for one in over if keep else [*over, cell]:
             one.close()
-        if not cell.reusable and not closed:
+        if len(alike) <= self._settings.workers and not self._closed:
             with contextlib.suppress(Unavailable, OSError):  # the next job says it
                 fresh = self._begun(cell.preload)
                 with self._guard:

@@ -24,6 +24,8 @@ from millstream.errors import Unavailable
 LENGTH: Final = struct.Struct("<I")
 READY, NOT_NESTED = 1_000_000, 1_000_001
 START_S: Final = 60.0
+SETTLE_S: Final = 2.0
+"""How long a process may take to end after its answer."""
 
 
 class Ended(Struct, frozen=True):
@@ -50,7 +52,7 @@ class Cell:
         self.preload = preload
         self.nested = False
         self.reusable = True
-        self._up = False
+        self._up = self._owed = False
         self._answers, answers = os.pipe()
         self._control, control = os.pipe()
         try:
@@ -81,7 +83,16 @@ class Cell:
 
     @property
     def alive(self) -> bool:
-        """Whether it still stands and has nothing to say that nobody asked for."""
+        """Whether it stands and takes a job: the last one's process ended as it should, and nothing came after its
+        answer.
+        """
+        if self._owed:
+            self._owed = False
+            late = bytearray()
+            ended = self._said(time.monotonic() + SETTLE_S)
+            self._take(late, 1)
+            if ended != 0 or late:
+                return False
         return self._process.poll() is None and not (self._up and select.select([self._control], [], [], 0)[0])
 
     def ready(self, timeout_s: float = START_S) -> None:
@@ -110,10 +121,13 @@ class Cell:
                 self._take(answer, bound)
             if len(answer) > bound:
                 return Ended(-1, bytes(answer))
+            if not rest and _whole(answer):
+                # How its process ends is heard before the next job, not waited for now.
+                self._owed, self.reusable = True, self.nested
+                return Ended(0, bytes(answer))
             if self._control in reads:
                 code = self._said(deadline)
                 self._take(answer, bound)
-                self.reusable = self.nested and code == 0 and not rest
                 return Ended(-1 if code is None else code, bytes(answer))
         return Ended(None, bytes(answer))
 
@@ -156,6 +170,11 @@ class Cell:
                     pipe.close()
         for fd in (self._answers, self._control):
             os.close(fd)
+
+
+def _whole(answer: bytearray) -> bool:
+    """Whether it is one frame, no less and no more."""
+    return len(answer) >= LENGTH.size and len(answer) == LENGTH.size + LENGTH.unpack_from(answer)[0]
 
 
 def _written(fd: int, rest: memoryview) -> int:

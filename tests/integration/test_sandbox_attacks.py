@@ -222,6 +222,17 @@ DEATHS = {
     ),
     "a lie on its way out": ("    import os, sys\n    os.close(1)\n    while True: pass", "timeout", ""),
     "an alarm": ("    import signal; signal.alarm(1)\n    while True: pass", "timeout", ""),
+    "a power without end": ("    return 3 ** (10 ** 9)", "timeout", ""),
+    "a pattern without end": ("    import re; return re.match('(a+)+$', 'a' * 40 + 'b')", "timeout", ""),
+    "more after the answer": (
+        "    import atexit, os, threading\n    real = os._exit\n"
+        "    os._exit = lambda code: [os.write(fd, b'x' * 99) for fd in range(3, 9) if _open(fd)] and real(code)\n"
+        "    return 1.0\ndef _open(fd):\n    import os\n    try: os.fstat(fd)\n    except OSError: return False\n"
+        "    return True",
+        "ok",
+        "",
+    ),
+    "a late end": ("    import os, time\n    os._exit = lambda code: time.sleep(60)\n    return 1.0", "ok", ""),
     "endless garbage": (
         (
             "    import os\n    while True:\n        for fd in (3, 4, 5):\n            try: os.write(fd, bytes(9999))\n"

@@ -90,6 +90,19 @@ def test_a_grader_that_hangs_is_a_timeout_and_its_neighbours_are_graded(load_gra
     assert spawned[0].starts == 4
 
 
+@pytest.mark.parametrize(
+    "body",
+    ["time.sleep(60)", "3 ** (10 ** 9)", "re.match('(a+)+$', 'a' * 40 + 'b')", "sum(iter(int, 1))"],
+)
+def test_machine_code_that_never_returns_is_a_timeout_too(load_graders, make, body):
+    """G21, the kind: nothing inside of the process could interrupt it; the outcome comes within twice the deadline."""
+    source = f"import re, time\nimport millstream as ms\n\n@ms.grader\ndef hangs(t):\n    {body}\n    return 1.0\n"
+    loaded = load_graders(source, timeout_s=0.5, attempts=1)
+    begun = time.monotonic()
+    assert grades(loaded, make())["hangs"].kind == "timeout"
+    assert time.monotonic() - begun < 5
+
+
 def test_a_grader_that_kills_its_process_is_infrastructure_and_tried_again(load_graders, make):
     """Each attempt is recorded; the neighbours get grades; the next trajectory is graded as ever."""
     loaded = load_graders(MIXED, attempts=3)
