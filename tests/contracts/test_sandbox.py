@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from services.fixtures import need
 
 from millstream.adapters.sandbox import BubblewrapSandbox, NoSandbox
 from millstream.sandboxing import Code, Sandbox
@@ -15,19 +16,15 @@ from millstream.settings import SandboxSettings
 LIMITS = SandboxSettings(timeout_s=20, memory_bytes=1 << 30, disk_bytes=16 << 20, output_bytes=10_000)
 ADAPTERS = [
     NoSandbox,
-    pytest.param(
-        BubblewrapSandbox,
-        marks=[
-            pytest.mark.services,
-            pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
-        ],
-    ),
+    pytest.param(BubblewrapSandbox, marks=pytest.mark.services),
 ]
 
 
 @pytest.fixture(params=ADAPTERS, scope="module")
 def sandbox(request) -> Iterator[Sandbox]:
     """One adapter."""
+    if request.param is BubblewrapSandbox:
+        need("" if shutil.which("bwrap") else "bwrap is not installed (Debian: bubblewrap)")
     made = request.param(LIMITS)
     yield made
     made.close()

@@ -10,15 +10,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from services.fixtures import need
 
 PYTHON = {"type": "python", "name": "p", "source": "def grade(sample, item):\n    return 1.0"}
 ALLOWED = {"MILLSTREAM_SANDBOX__RUN_UNTRUSTED_CODE_WITHOUT_A_SANDBOX": "true"}
 
 
-def bubblewrap(test):
-    """A test that needs it."""
-    missing = shutil.which("bwrap") is None
-    return pytest.mark.services(pytest.mark.skipif(missing, reason="bubblewrap is not installed")(test))
+@pytest.fixture
+def bwrap():
+    """Bubblewrap is here."""
+    need("" if shutil.which("bwrap") else "bwrap is not installed (Debian: bubblewrap)")
 
 
 @pytest.fixture
@@ -76,7 +77,8 @@ def test_a_machine_that_needs_no_sandbox_is_well_without(mill, no_bwrap, tmp_pat
     assert "these settings do not need it" in told
 
 
-@bubblewrap
+@pytest.mark.services
+@pytest.mark.usefixtures("bwrap")
 def test_where_namespaces_are_forbidden_doctor_names_the_switch(mill):
     """A real refusal: this test runs where no user may make a namespace."""
     forbid = ("unshare", "-Ur", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh")
@@ -88,7 +90,8 @@ def test_where_namespaces_are_forbidden_doctor_names_the_switch(mill):
     assert "the sandbox does not start: bwrap:" in ran.stdout
 
 
-@bubblewrap
+@pytest.mark.services
+@pytest.mark.usefixtures("bwrap")
 def test_where_it_holds_doctor_says_so(mill):
     """The probe is a real job in a real sandbox."""
     told = line_of(mill("doctor").stdout, "sandbox")

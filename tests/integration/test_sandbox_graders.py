@@ -9,11 +9,9 @@ import subprocess
 import sys
 
 import pytest
+from services.fixtures import need
 
-pytestmark = [
-    pytest.mark.services,
-    pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
-]
+pytestmark = pytest.mark.services
 TASK = {"id": "t", "reference": "x", "metadata": {"tests": [{"call": "f", "arguments": [2], "expected": 4}] * 3}}
 ANSWERS = {
     "solved": "```python\ndef f(x):\n    return x * x\n```",
@@ -26,6 +24,7 @@ ANSWERS = {
 @pytest.fixture
 def mill(tmp_path, root):
     """The command line in a folder of its own."""
+    need("" if shutil.which("bwrap") else "bwrap is not installed (Debian: bubblewrap)")
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", "from millstream.cli import main; main()", *arguments]
