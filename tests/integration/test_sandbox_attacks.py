@@ -273,7 +273,7 @@ LEAKS = {
         False,
     ),
     "the folder's mode": (
-        "import os\ndef leave(s, i): os.chmod('/tmp', 0o500)\ndef find(s, i): return os.stat('/tmp').st_mode % 512 == 320",
+        "import os\ndef leave(s, i): os.chmod('/tmp', 0)\ndef find(s, i): return os.stat('/tmp').st_mode % 512 == 0",
         False,
     ),
     "a module's attribute": (
