@@ -24,6 +24,7 @@ from millstream.graders import (
     safety,
     schema,
     similar,
+    suspect,
     tatqa,
     text,
     tools,
@@ -81,6 +82,7 @@ BUILTINS: Final = {
         Builtin("cost", budgets.VERSION, budgets.cost, "the cost of the model calls within its budget"),
         Builtin("latency", budgets.VERSION, budgets.latency, "the time from start to end within its budget"),
         Builtin("safety", safety.VERSION, safety.safety, "no forbidden tool, forbidden text or leaked secret"),
+        Builtin("suspect", suspect.VERSION, suspect.suspect, "which step most likely went wrong: a hint, no reward"),
         Builtin(
             "groundedness",
             groundedness.VERSION,

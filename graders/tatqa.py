@@ -4,11 +4,11 @@ The task says so in its metadata: ``answers`` (the gold texts), ``answer_type`` 
 and ``scale`` (thousand, million, billion, percent or none); `tatqa_task` makes one of an item of the data set.
 
 - a number is graded by the rules of `numeric`, in its scale: ``12.6 million`` and a bare ``12.6`` are both right for
-  12.6 in millions, ``12.6 thousand`` is not. A calculation is graded against its executed derivation where that gives
-  the gold at the digits shown, else against the gold text;
+  12.6 in millions, ``12.6 thousand`` is not. A calculation is right when it is its executed derivation (where that
+  gives the gold at the digits shown) or the gold text, each by its own rule. A count is exact;
 - a text is compared in composed form, without case, articles and punctuation;
 - several spans are right when each is there and none besides, in any order (as JSON, a line each, or separated by
-  semicolons, ``and``, or commas that stand in no number). ``partial`` gives their F1 instead.
+  semicolons, or else by ``and`` and commas that stand in no number). ``partial`` gives their F1 instead.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ import msgspec
 from millstream.errors import SettingsError
 from millstream.events import Task, TaskId
 from millstream.grade import Grade, Scored, abstain, fail, score, score_of
-from millstream.graders.answers import MAX_LENGTH, final_part
+from millstream.graders.answers import MAX_LENGTH, final_number, final_part
 from millstream.graders.formulas import Parser
 from millstream.graders.numbers import clean, numbers
 from millstream.graders.numeric import grade_answer
 from millstream.graders.text import normalised
 from millstream.trajectory import Trajectory
 
-VERSION: Final = 1
-_SPLIT = re.compile(r"\n|;|,\s+(?:and\s+)?|\s+and\s+")
+VERSION: Final = 2
+_SPLITS = (re.compile(r"\s*\n\s*"), re.compile(r"\s*;\s*"), re.compile(r",\s+(?:and\s+)?|\s+and\s+"))
+"""What separates spans: the first of these that an answer holds."""
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _MARKS = re.compile(r"[^\w\s%$€£.+-]|(?<!\d)\.|\.(?!\d)")
 _NUMERIC: Final = ("arithmetic", "count")
@@ -54,8 +55,10 @@ def grade_tatqa(answer: str | None, task: Task, gold: Sequence[str], *, partial:
     """The grade of an answer text for a task with these gold texts."""
     if not answer or not answer.strip():
         return score(0.0, label="no_answer", reason="no answer")
-    if task.metadata.get("answer_type") in _NUMERIC:
-        return _as_number(answer, task)
+    kind = task.metadata.get("answer_type")
+    if kind in _NUMERIC:
+        return _as_number(answer, task, gold[0], whole=kind == "count")
+    gold = [one for one in gold if one.strip()] or list(gold)
     given = _spans(answer, len(gold))
     left = list(given)
     found = 0
@@ -69,9 +72,18 @@ def grade_tatqa(answer: str | None, task: Task, gold: Sequence[str], *, partial:
     return score(value, label=label, reason=f"{found} of {len(gold)} spans, {len(left)} others in {answer[:60]!r}")
 
 
-def _as_number(answer: str, task: Task) -> Scored:
-    grade = grade_answer(answer, task)
-    return grade if isinstance(grade, Scored) else score(0.0, label="wrong", reason=f"{answer[:60]!r} is no number")
+def _as_number(answer: str, task: Task, gold: str, *, whole: bool) -> Scored:
+    """A number against both golds: the executed value, and the text at the digits that it shows. A count is
+    exact.
+    """
+    if whole:
+        given, wanted = final_number(answer), numbers(clean(gold))
+        right = given is not None and len(wanted) == 1 and given.value == wanted[0].value
+        return score(float(right), label="correct" if right else "wrong", reason=f"{answer[:60]!r} for gold {gold}")
+    shown = Task(reference=gold, metadata=task.metadata)
+    grades = [grade_answer(answer, one) for one in (task, shown)]
+    right = next((one for one in grades if score_of(one) == 1.0), grades[0])
+    return right if isinstance(right, Scored) else score(0.0, label="wrong", reason=f"{answer[:60]!r} is no number")
 
 
 def _spans(answer: str, wanted: int) -> list[str]:
@@ -82,7 +94,8 @@ def _spans(answer: str, wanted: int) -> list[str]:
     part = final_part(text)[0]
     if wanted == 1:
         return [part]
-    return [piece.strip() for piece in _SPLIT.split(part) if piece.strip()]
+    split = next((mark for mark in _SPLITS if mark.search(part)), _SPLITS[-1])
+    return [piece.strip() for piece in split.split(part) if piece.strip()]
 
 
 def _listed(text: str) -> list[str] | None:
