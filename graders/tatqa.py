@@ -82,8 +82,8 @@ def _as_number(answer: str, task: Task, gold: str, *, whole: bool) -> Scored:
         return score(float(right), label="correct" if right else "wrong", reason=f"{answer[:60]!r} for gold {gold}")
     shown = Task(reference=gold, metadata=task.metadata)
     grades = [grade_answer(answer, one) for one in (task, shown)]
-    right = next((one for one in grades if score_of(one) == 1.0), grades[0])
-    return right if isinstance(right, Scored) else score(0.0, label="wrong", reason=f"{answer[:60]!r} is no number")
+    found = next((one for one in grades if score_of(one) == 1.0), grades[0])
+    return found if isinstance(found, Scored) else score(0.0, label="wrong", reason=f"{answer[:60]!r} is no number")
 
 
 def _spans(answer: str, wanted: int) -> list[str]:

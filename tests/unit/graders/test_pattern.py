@@ -14,7 +14,7 @@ from millstream.graders.builtin import builtin
 def test_a_pattern_that_an_answer_makes_hang_fails_in_time(make):
     """Catastrophic backtracking is cut off: Failed(timeout), never a stream that stands still."""
     began = time.process_time()
-    grade = builtin("regex", {"pattern": r"^(\w+\s?)*\?$"})(make("x", answer="many words " * 40 + "!"))
+    grade = builtin("regex", {"pattern": "^(a|aa)+$"})(make("x", answer="a" * 60 + "b"))
     assert isinstance(grade, Failed)
     assert grade.kind == "timeout"
     assert time.process_time() - began < 5
