@@ -21,19 +21,7 @@ from urllib.parse import unquote, urlparse
 
 from millstream.errors import MillstreamError, MissingExtra, SettingsError, Stuck, Unavailable
 from millstream.logs import mask
-
-OPT_OUTS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "HF_HUB_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "MLFLOW_LOGGING_LEVEL": "ERROR",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "GIT_PYTHON_REFRESH": "quiet",
-}
-"""Set, where they are not set already, before MLflow is imported: nothing phones home, nothing chatters."""
+from millstream.optouts import opt_out
 
 MODEL = "model"
 _NAME = re.compile(r"[^/:'\"]+")
@@ -217,8 +205,7 @@ class MlflowTracker:
             return self._api
 
     def _connect(self) -> Any:
-        for name, value in OPT_OUTS.items():
-            os.environ.setdefault(name, value)
+        opt_out()
         try:
             from mlflow import MlflowClient
         except ImportError:

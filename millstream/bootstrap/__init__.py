@@ -5,8 +5,8 @@ Heavy libraries are imported where they are first needed, after the opt-outs of 
 
 from __future__ import annotations
 
-from millstream.bootstrap.optouts import opt_out
 from millstream.bootstrap.runtime import Runtime, client, diagnose, grader_named
+from millstream.optouts import opt_out
 
 opt_out()
 
