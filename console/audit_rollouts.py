@@ -75,6 +75,7 @@ class RolloutBooks:
 
     def _record(self, record: Record, decisions: list[BufferDecision]) -> None:
         admitted = Counter(d.rollout_id for d in decisions if isinstance(d, RolloutAdmitted))
+        self._epochs(decisions, _at(record))
         for decision in decisions:
             if decision.id in self._ids:
                 self.books.differ("doubled decision", decision.id, f"is there again at {_at(record)}")
@@ -85,6 +86,18 @@ class RolloutBooks:
                     "lost admission", decision.group, f"{_at(record)} closes it with rollouts not admitted"
                 )
             self._decide(self.spaces.setdefault(decision.namespace, Namespace()), decision, _at(record))
+
+    def _epochs(self, decisions: list[BufferDecision], where: str) -> None:
+        """The members of a group are graded by the same epochs: else its advantages compare graders."""
+        epochs: dict[str, tuple[str, ...]] = {}
+        for decision in decisions:
+            if isinstance(decision, RolloutAdmitted):
+                first = epochs.setdefault(decision.group, decision.grader_epochs)
+                if first != decision.grader_epochs:
+                    told = " ".join(sorted({*first} ^ {*decision.grader_epochs}))
+                    self.books.differ(
+                        "mixed epochs", decision.rollout_id, f"{where}: group {decision.group} has {told}"
+                    )
 
     def _decide(self, space: Namespace, decision: BufferDecision, where: str) -> None:
         if isinstance(decision, RolloutAdmitted):

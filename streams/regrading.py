@@ -31,7 +31,9 @@ from millstream.trajectory import Trajectory
 MOST = 256
 """Trajectories graded in one call at most; fewer where they take more than about a second."""
 APPEND_BYTES = 512_000
-"""Appended in one go: what an interruption costs at most."""
+"""Appended in one go at most."""
+APPEND_S = 1.0
+"""Seconds after which grades are appended, however few: what an interruption costs of a slow grader's work."""
 
 Progress = Callable[[int, int], None]
 """Called with how many runs are done, and of how many."""
@@ -182,15 +184,15 @@ class Regrading:
     def append(self, progress: Progress = lambda *_: None) -> Regraded:
         """Grade and append; what was done. Interrupted, it has appended whole runs."""
         waiting: list[Message] = []
-        size = 0
+        size, since = 0, time.monotonic()
         for batch in self.grades():
             for t, given in batch:
                 value = _encode_lines(given)
                 waiting.append(Message(t.id, value, dict(HEADERS)))
                 size += len(value)
-            if size >= APPEND_BYTES:
+            if size >= APPEND_BYTES or time.monotonic() - since >= APPEND_S:
                 self._write(waiting)
-                waiting, size = [], 0
+                waiting, size, since = [], 0, time.monotonic()
                 progress(self.report.regraded, len(self.wanted))
         self._write(waiting)
         progress(self.report.regraded, len(self.wanted))

@@ -260,6 +260,19 @@ def test_a_false_reward_is_found(busy_mill, before, after):
     assert "false reward" in kinds(check(busy_mill))
 
 
+def test_a_group_of_two_epochs_is_found(busy_mill):
+    """A member whose reward rests on another epoch than those of the others."""
+
+    def change(value):
+        lines = value.split(b"\n")
+        if (at := next((n for n, line in enumerate(lines) if b'"trajectory_id":"b1"' in line), None)) is not None:
+            lines[at] = lines[at].replace(b"correct=correct@1", b"correct=correct@2")
+        return b"\n".join(lines)
+
+    busy_mill.rewrite("buffer-events", change)
+    assert "mixed epochs" in kinds(check(busy_mill))
+
+
 def test_a_doubled_decision_is_found(busy_mill):
     """A record of decisions that is there twice."""
     busy_mill.rewrite("buffer-events", lambda value: [value, value] if b'"b1"' in value else value)
