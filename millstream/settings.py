@@ -287,6 +287,14 @@ class JudgeSettings(Section, frozen=True, kw_only=True):
     cache_entries: Whole = 100_000
 
 
+class ExportSettings(Section, frozen=True, kw_only=True):
+    """``evaluations``: a file, or the URL of an OpenTelemetry collector (``http://127.0.0.1:4318/v1/logs``), that
+    gets every grade as a ``gen_ai.evaluation.result`` event in OTLP JSON. Empty: none.
+    """
+
+    evaluations: str = ""
+
+
 class ServeSettings(Section, frozen=True, kw_only=True):
     """What every `millstream serve` shares. ``hosts`` and ``origins`` are let in beside the server's own."""
 
@@ -346,6 +354,7 @@ class Settings(Section, frozen=True, kw_only=True):
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     hosted: HostedSettings = field(default_factory=HostedSettings)
     judge: JudgeSettings = field(default_factory=JudgeSettings)
+    export: ExportSettings = field(default_factory=ExportSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.bootstrap.examining import register
+from millstream.bootstrap.exporting import exporters
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.patience import Patient, Worker
 from millstream.bootstrap.policies import workers
@@ -188,7 +189,7 @@ def build(runtime: Runtime) -> Pipeline:
         runtime.monitor.look_at(
             lambda: runners, buffers=lambda: {one.namespace: one.stats() for one in buffers}, policies=True
         )
-    return Pipeline(log, store, runners, projectors, workers(runtime), runtime.monitor)
+    return Pipeline(log, store, runners, projectors, [*workers(runtime), *exporters(runtime)], runtime.monitor)
 
 
 def _partitions(log: Log, topic: Topic) -> range:
