@@ -6,6 +6,7 @@ ask a judge that costs money, so it is examined when somebody says so: ``millstr
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,9 +31,19 @@ def register(runtime: Runtime) -> None:
     """Examine the built-ins that are enabled or named as gold and have not been yet. Raises `SettingsError`
     when the gold of a gate may not gate.
     """
+    _register(runtime, {g.name: g for g in runtime.graders.graders if g.source == "builtin"})
+
+
+def register_gold(runtime: Runtime) -> None:
+    """Examine what gates decide by, for a process that only judges. Raises `SettingsError` as `register` does."""
+    _register(runtime, {})
+
+
+def _register(runtime: Runtime, graders: dict[str, Grader]) -> None:
     ledger = LedgerReader(runtime.log).refresh()
     known = {(e.epoch, e.battery) for e in ledger.graders.examined.values()}
-    found = [_examined(g) for g in _builtins(runtime) if (g.epoch, VERSION) not in known]
+    wanted = {**_golds(runtime, graders), **graders}
+    found = [_examined(g) for g in wanted.values() if (g.epoch, VERSION) not in known]
     if found:
         append_policy_events(runtime.log, found)
         for event in found:
@@ -46,15 +57,25 @@ def register(runtime: Runtime) -> None:
             )
 
 
-def _builtins(runtime: Runtime) -> list[Grader]:
-    """The built-ins of the stream, and those that only a gate uses (with the options they have here)."""
-    graders = {g.name: g for g in runtime.graders.graders if g.source == "builtin"}
+def _golds(runtime: Runtime, stream: Collection[str]) -> dict[str, Grader]:
+    """The built-ins that only gates use, with the options they have here; one that a grader file of this
+    installation stands before is that file's.
+    """
     settings = runtime.loaded.settings.graders
-    for plan in runtime.plans:
-        name = plan.gate.gold
-        if plan.gate.evaluation and name in BUILTINS and name not in runtime.graders.names:
-            graders.setdefault(name, builtin(name, settings.options.get(name), runtime.loaded.root))
-    return list(graders.values())
+    found: dict[str, Grader] = {}
+    names = {plan.gate.gold for plan in runtime.plans if plan.gate.evaluation}
+    for name in sorted(names & BUILTINS.keys() - set(stream)):
+        if not settings.files or name not in runtime.graders.names:
+            found[name] = builtin(name, settings.options.get(name), runtime.loaded.root)
+    return found
+
+
+def verdicts(runtime: Runtime) -> dict[str, str]:
+    """The verdict of the last examination of each grader; none where there is no log yet."""
+    storage = runtime.loaded.settings.storage
+    if storage.log.startswith("sqlite:") and not runtime.loaded.database(storage.log).exists():
+        return {}
+    return {name: e.verdict for name, e in LedgerReader(runtime.log).refresh().graders.examined.items()}
 
 
 def _examined(made: Grader) -> GraderExamined:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from millstream.bootstrap.examining import register_gold
 from millstream.bootstrap.plans import Plan
 from millstream.codec import digest
 from millstream.errors import MillstreamError, SettingsError, Stuck, Unavailable
@@ -66,8 +67,9 @@ def trainers(runtime: Runtime) -> list[Worker]:
 
 def judges(runtime: Runtime) -> list[Worker]:
     """The gate worker where there is an evaluation, and the keeper of aliases. Raises `SettingsError` when
-    no plan has a base.
+    no plan has a base, or when the gold of a gate may not gate.
     """
+    register_gold(runtime)
     gates: list[Worker] = [gate_worker(runtime)] if any(p.gate.evaluation for p in _with_base(runtime)) else []
     return [*gates, _Aliases(runtime)]
 

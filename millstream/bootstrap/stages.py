@@ -8,10 +8,13 @@ from msgspec import structs
 
 from millstream.bootstrap.plans import Plan
 from millstream.bootstrap.policies import interface_of
+from millstream.errors import SettingsError
 from millstream.graders.reward import Formula
+from millstream.settings import nearest
 from millstream.streams.alarms import AlarmStage
 from millstream.streams.assembly import Assembler
 from millstream.streams.buffering import BufferingStage
+from millstream.streams.graded_runs import is_feedback
 from millstream.streams.grading import GradingStage
 from millstream.streams.trigger import Trigger
 from millstream.topics import TELEMETRY, TRAJECTORIES
@@ -25,9 +28,14 @@ RUN_SHARE: Final = 0.8
 
 
 def check_rewards(runtime: Runtime) -> None:
-    """Raises `SettingsError` where a reward names a grader that is not enabled."""
+    """Raises `SettingsError` where a reward, or the gold of the alarms, names a grader that is not enabled."""
+    names = runtime.graders.names
     for plan in runtime.plans:
-        Formula.of(plan.reward).check(runtime.graders.names)
+        Formula.of(plan.reward).check(names)
+        gold = plan.alarms.gold
+        if plan.alarms.enabled and gold not in names and not is_feedback(gold):
+            hint = nearest(gold, [*names, "feedback"])
+            raise SettingsError(f"[alarms] gold = {gold!r}: no enabled grader has that name{hint}")
 
 
 def assembling(runtime: Runtime) -> Assembler:

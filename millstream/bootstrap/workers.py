@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from millstream.bootstrap.acting import act
+from millstream.bootstrap.examining import register
 from millstream.bootstrap.instances import instance_of
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.policies import judges, trainers
@@ -199,6 +200,7 @@ def _belong(runtime: Runtime, stage: str, instance: str, accept_loss: Callable[[
         )
     if stage == "grade":
         check_rewards(runtime)
+        register(runtime)
     require("a worker", "faust")
     from millstream.adapters import faust
     from millstream.adapters.kafka_cluster import Cluster

@@ -10,16 +10,16 @@ from millstream.cli.common import emit, json_option, runtime_of
 from millstream.cli.look import listing
 
 
-def _rows(runtime: Any, at: int | None) -> Any:
+def _rows(runtime: Any, *, as_of_ms: int | None) -> Any:
     from millstream.console.alarms import alarms as console
 
-    return console(runtime.log, at)
+    return console(runtime.log, as_of_ms)
 
 
-def _whole(runtime: Any, at: int | None) -> Any:
+def _whole(runtime: Any, *, as_of_ms: int | None) -> Any:
     from millstream.console.alarms import whole_alarms
 
-    return whole_alarms(runtime.log, at)
+    return whole_alarms(runtime.log, as_of_ms)
 
 
 alarms = listing(

@@ -34,17 +34,21 @@ graders.add_command(rank)
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
-    """The graders that run on every trajectory, with their ranges and epochs, and the reward formula."""
+    """The graders that run on every trajectory: ranges, epochs, what the attack battery found; the reward formula."""
+    from millstream.bootstrap.examining import verdicts
+
     runtime = runtime_of(ctx)
     formula = runtime.plans[0].reward.formula
+    found = verdicts(runtime)
     rows = [
-        {"name": g.name, "epoch": g.epoch, "low": g.low, "high": g.high, "source": g.source}
+        {"name": g.name, "epoch": g.epoch, "low": g.low, "high": g.high, "source": g.source,
+         "examined": found.get(g.name, "not yet")}
         for g in runtime.graders.graders
-    ]
+    ]  # fmt: skip
     if as_json:
         emit("graders", {"items": rows, "total": len(rows), "formula": formula})
     else:
-        table((tuple(row.values()) for row in rows), ("name", "epoch", "low", "high", "source"))
+        table((tuple(row.values()) for row in rows), ("name", "epoch", "low", "high", "source", "examined"))
         click.echo(f"reward = {formula}")
 
 

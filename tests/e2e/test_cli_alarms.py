@@ -69,3 +69,12 @@ def test_a_reward_that_is_fooled_is_told_and_cleared(fooled):
     again = fooled.run("alarms", "clear", row["id"], "--reason", "again")
     assert again.returncode == 2
     assert "cleared already" in again.stderr
+
+
+def test_an_alarms_gold_that_is_none_is_refused(mill):
+    """A typing error would watch nothing for ever: told at the start, with the nearest name."""
+    mill.settings('[graders]\nenabled = ["exact"]\n[reward]\nformula = "exact"\n[alarms]\ngold = "exakt"\n')
+    done = mill.run("up", "--until-idle")
+    assert done.returncode == 2
+    assert "[alarms] gold = 'exakt'" in done.stderr
+    assert "did you mean 'exact'" in done.stderr

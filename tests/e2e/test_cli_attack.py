@@ -4,6 +4,8 @@ import json
 
 GATED = '[gate]\nevaluation = "examples:none"\ngold = "{gold}"\n'
 
+ENABLED = '[graders]\nenabled = ["contains", "exact"]\n[reward]\nformula = "exact"\n'
+
 
 def test_an_unfit_grader_is_told_kept_and_kept_from_the_gate(mill):
     """Exit 1 with the attacks that it pays for; `up` then refuses to start with it as gold."""
@@ -15,8 +17,15 @@ def test_an_unfit_grader_is_told_kept_and_kept_from_the_gate(mill):
     assert done.returncode == 2
     assert "[gate] gold = 'contains'" in done.stderr
     assert "weak" in done.stderr
-    mill.settings(GATED.format(gold="correct"))
+    mill.settings(
+        '[graders]\nenabled = ["contains", "exact"]\n[reward]\nformula = "exact"\n' + GATED.format(gold="exact")
+    )
+    assert {g["name"]: g["examined"] for g in mill.json("graders", "list")["items"]} == {
+        "contains": "weak",
+        "exact": "not yet",
+    }
     assert mill.run("up", "--until-idle").returncode == 0
+    assert {g["name"]: g["examined"] for g in mill.json("graders", "list")["items"]}["exact"] == "sound"
 
 
 def test_a_builtin_gold_is_examined_at_the_start(mill):

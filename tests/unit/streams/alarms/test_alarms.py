@@ -7,6 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
+from millstream.events import CLOSE_OPEN, NO_RUN, EventId, Tick
 from millstream.grade import GradeGiven, abstain, score
 from millstream.ports import Processor
 from millstream.settings import AlarmSettings, RewardSettings
@@ -270,3 +271,25 @@ def test_a_hard_task_that_is_tried_again_and_again_raises_no_alarm(mill, make_ru
     for n in range(400):
         mill.run(make_run(f"2-{n}", version=2, task=f"t{n // 16}", answer="Shall I?" if n // 16 == 3 else "done"))
     assert "asked" not in {alarm.measure for alarm in mill.raised}
+
+
+def test_what_is_held_is_looked_at_when_nothing_more_is_waited_for(mill, make_run):
+    """A closing tick in `grades` lets every held run go, however long the hold."""
+    mill = mill(settings={"hold_s": 3600}, reward=paid, gold=by_answer)
+    for n in range(60):
+        mill.run(make_run(f"r{n}", answer="nothing"))
+    assert mill.raised == []
+    tick = Tick(id=EventId("t"), trajectory_id=NO_RUN, flags=(CLOSE_OPEN,))
+    mill.graded(msgspec.json.encode(tick))
+    assert [alarm.measure for alarm in mill.raised][:1] == ["fooled"]
+
+
+def test_another_reward_may_be_trained_on(mill, make_run):
+    """An alarm stops what is made of the graders that it is about, and nothing else."""
+    mill = mill(reward=paid, gold=by_answer)
+    for n in range(60):
+        mill.run(make_run(f"r{n}", answer="nothing"))
+    book = mill.trigger.state.policies.graders
+    assert book.stopping("policy", {"reward"}) is not None
+    assert book.stopping("policy", {"another"}) is None
+    assert book.stopping("other", {"reward"}) is None
