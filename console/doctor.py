@@ -34,6 +34,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "kafka": ("kafka", "crc32c"),
     "faust": ("faust", "aiokafka"),
     "graders": ("jsonschema", "rapidfuzz", "nltk", "rouge_score", "httpx2"),
+    "sandbox": ("pyseccomp",),
     "serve": ("prometheus_client", "starlette", "uvicorn"),
 }
 SAFE_POLICIES = frozenset({"noeviction"})
@@ -95,6 +96,7 @@ def extras(loaded: Loaded) -> list[Check]:
         "serve": loaded.settings.metrics.enabled,
         "kafka": loaded.settings.storage.log.startswith("kafka://"),
         "faust": False,  # for four of the workers only, which say so themselves
+        "sandbox": False,  # its own probe says so, with all else that it takes
         "graders": "schema" in loaded.settings.graders.enabled,
     }
     return [_extra(name, modules, needed=asked[name]) for name, modules in EXTRAS.items()]

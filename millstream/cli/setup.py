@@ -9,12 +9,18 @@ import click
 from millstream.cli.common import emit, emit_items, json_option, settings_of, table
 from millstream.errors import SettingsError
 
-GRADER = '''"""Your first grader. Run `millstream up` and see `millstream grades list`."""
+GRADER = '''"""Your first grader. Try it by `millstream graders test graders.py`, then run `millstream up`."""
 
 import millstream as ms
 
+EXAMPLES = [
+    ms.example(answer="30", reference="30", score=1.0),
+    ms.example(answer="31", reference="30", score=0.0),
+    ms.example(answer="30", status="abstained"),
+]
 
-@ms.grader
+
+@ms.grader(examples=EXAMPLES)
 def same_text(t: ms.Trajectory) -> ms.Grade:
     """1 when the final answer is the reference, letter by letter."""
     if t.task.reference is None:

@@ -35,6 +35,13 @@ def test_examples_hold_or_the_exit_code_is_1(mill):
     assert "correct, example 2: expected 0.5, got 0" in mill.run("graders", "test", "graders.py").stdout
 
 
+def test_the_first_grader_holds_to_its_examples(mill):
+    """What `init` writes can be tried at once."""
+    assert mill.run("init").returncode == 0
+    done = mill.run("graders", "test", "graders.py")
+    assert (done.returncode, "3 of 3 examples hold" in done.stdout) == (0, True)
+
+
 def test_a_file_without_examples_says_how_to_declare_them(mill):
     """Exit 2: there is no verdict."""
     (mill.folder / "graders.py").write_text("import millstream as ms\n@ms.grader\ndef g(t):\n    return 1.0\n")
