@@ -96,6 +96,7 @@ def test_every_json_command_prints_one_document_as_documented(worked, cli, root,
     assert set(known) == {path for path, c in all_commands() if any("--json" in p.opts for p in c.params)}
     training = json.loads(cli("train", "--json")[1])["id"]
     (worked.folder / "hosted.json").write_text(HOSTED_GRADER, encoding="utf-8")
+    cli("init", "first")
     ask = {
         "init": ("new",),
         "import": (examples / "chats.jsonl", "--dry-run"),
@@ -114,6 +115,7 @@ def test_every_json_command_prints_one_document_as_documented(worked, cli, root,
         "graders validate": ("hosted.json",),
         "graders run": ("hosted.json", "--sample", "a"),
         "graders attack": ("exact",),
+        "graders test": ("first/graders.py",),
         "regrade": ("--grader", "format"),
         "recall": ("efficiency", "--dry-run"),
     }
