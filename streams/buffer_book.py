@@ -12,7 +12,6 @@ from millstream.rollout import BufferDecision, RolloutAdmitted, RolloutId, Rollo
 from millstream.settings import BufferSettings, RewardSettings
 from millstream.streams.admission import Refusal, Room, Shares, scope_of
 from millstream.streams.buffer_state import BufferLedger
-from millstream.streams.graded_runs import GradedRun
 from millstream.streams.near_duplicates import NearDuplicates
 
 
@@ -70,16 +69,11 @@ class BufferBook:
         self.room.push(group)
 
     def group_refusal(
-        self, group: str, scope: str, rewards: Sequence[float], runs: Sequence[GradedRun]
+        self, group: str, scope: str, rewards: Sequence[float], signatures: Sequence[bytes]
     ) -> Refusal | None:
-        """Why a whole group may not enter, quotas aside. The same runs under an older epoch are no twins:
-        they leave as soon as no training holds them.
-        """
-        if self.near.enabled and (twin := self.near.twin_of_all(scope, group, [run.signature for run in runs])):
-            mine = {run.trajectory_id for run in runs}
-            theirs = (self.ledger.entries[i].trajectory_id for i in self.ledger.groups[twin])
-            if mine.isdisjoint(theirs):
-                return Refusal("near_duplicate", f"every member is like one of group {twin}")
+        """Why a whole group may not enter, quotas aside."""
+        if self.near.enabled and (twin := self.near.twin_of_all(scope, group, signatures)):
+            return Refusal("near_duplicate", f"every member is like one of group {twin}")
         if told := self.shares.refuses(rewards):
             return Refusal("quota", told)
         return None

@@ -195,6 +195,7 @@ class BufferingStage:
             return self._changed(group)
         told: list[list[BufferDecision]] = []
         if (left := self.grouping.leave(run, was_waiting=waited)) is not None:
+            run.left = left.id
             told += self._changed(left)
         return [*told, *self._changed(self.grouping.join(run, key, self.now_ms))]
 
@@ -205,6 +206,7 @@ class BufferingStage:
         """
         told: list[list[BufferDecision]] = []
         if (left := self.grouping.leave(run, was_waiting=waited)) is not None:
+            run.left = left.id
             if left.evicted or not left.closed or self.book.is_held(left.admitted):
                 told += self._changed(left)
             else:
@@ -232,14 +234,24 @@ class BufferingStage:
         if self.book.is_held(group.admitted):
             group.stale = True
             return ()
+        members = self.grouping.members(group)
+        if any(self._lingers(run) for run in members):
+            return ()
         group.closed, group.stale = True, False
-        told = self.decider.decide(group, self.grouping.members(group), self.now_ms)
+        told = self.decider.decide(group, members, self.now_ms)
         self.grouping.rest(group, self.now_ms)
         for name in told.victims:
             victim = self.grouping.groups[name]
             victim.evicted, victim.admitted = True, ()
             self.grouping.rest(victim, self.now_ms)
         return [list(told.decisions)]
+
+    def _lingers(self, run: GradedRun) -> bool:
+        """Whether a rollout of the run is still in the buffer with the group that it left: a training holds it.
+        What was postponed for it is decided when it is let go.
+        """
+        left = self.grouping.groups.get(run.left)
+        return left is not None and left.stale
 
     def _policy(self, record: Record) -> Iterator[list[BufferDecision]]:
         for event in policy_events(record):
@@ -255,7 +267,10 @@ class BufferingStage:
         if isinstance(event, EvidenceRecalled):
             yield from self._recall(event)
         ended = wanted.keys() - self.leasing.trainings.wanted.keys()
-        for group in self._stale(i for name in ended for i in wanted[name].rollout_ids):
+        freed = self._stale(i for name in ended for i in wanted[name].rollout_ids)
+        for group in freed:
+            yield from self._decide(group)
+        for group in self._postponed({group.id for group in freed}):
             yield from self._decide(group)
 
     def _recall(self, event: EvidenceRecalled) -> Iterator[list[BufferDecision]]:
@@ -279,6 +294,13 @@ class BufferingStage:
         entries = self.book.ledger.entries
         names = sorted({entries[i].group for i in free if i in entries})
         return [group for name in names if (group := self.grouping.groups[name]).stale]
+
+    def _postponed(self, freed: set[str]) -> list[Group]:
+        """Groups whose decision waited for what their members had left behind in these."""
+        runs = [run for run in self.grouping.runs.values() if run.left in freed] if freed else []
+        groups = {run.group: self.grouping.groups.get(run.group) for run in runs}
+        found = [group for _, group in sorted(groups.items()) if group and (group.full or group.by_timer)]
+        return [group for group in found if not group.closed]
 
     def _output(self, decisions: list[BufferDecision]) -> Output:
         value = b"\n".join(map(_encode, decisions))

@@ -78,7 +78,7 @@ class GradedRun(Struct, kw_only=True, array_like=True):
 
     ``waiting``: a named feedback has not come, so the reward may still become known. ``grade_ids``: the
     grades that the reward rests on; ``epochs``: ``grader=epoch`` of the named graders that ran (feedback
-    has none that could differ).
+    has none that could differ); ``left``: the group that it left while a training held that one's rollouts.
     """
 
     trajectory_id: TrajectoryId
@@ -98,6 +98,7 @@ class GradedRun(Struct, kw_only=True, array_like=True):
     epochs: tuple[str, ...] = ()
     recalled: bool = False
     sealed_ms: int = 0
+    left: str = ""
 
     def add(self, given: GradeGiven) -> bool:
         """Take a grade; False when it is a repetition or of an older revision."""

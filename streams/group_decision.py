@@ -134,7 +134,7 @@ class GroupDecider:
         facts = runs[0].facts
         scope = scope_of(facts.lineage, facts.policy_version)
         rewards = [admitted.reward for admitted in admissions]
-        if why := self.book.group_refusal(group.id, scope, rewards, runs):
+        if why := self.book.group_refusal(group.id, scope, rewards, [run.signature for run in runs]):
             return why
         size = sum(run.facts.bytes for run in runs)
         best = max(admitted.priority for admitted in admissions)

@@ -130,6 +130,14 @@ def test_a_new_epoch_that_fails_takes_the_reward_away(mill):
     assert mill.audit().balanced
 
 
+def test_a_judges_grade_stands_whichever_model_answered(mill, grader):
+    """What is compared is what is known before a judge is asked: its epoch without the model's name."""
+    mill.again(Grader("correct", lambda _: 1.0, epoch="correct@1+model-2026-01-01"))
+    mill.play("a", ["1.0"])
+    assert mill.regrade(grader(1)).standing == 1
+    assert mill.regrade(grader(2)).regraded == 1
+
+
 def test_only_runs_sealed_since(mill, grader):
     """``since`` leaves earlier runs alone."""
     mill.play("a", ["1.0", "0.0"])
@@ -157,6 +165,8 @@ def test_a_group_that_a_training_holds_waits_until_it_is_let_go(mill, grader):
     mill.play("a", ["1.0", "0.0"])
     mill.train(2, finish=False)
     mill.regrade(grader(2, mended=True))
+    assert mill.rewards() == {"a0": 1.0, "a1": 0.0}
+    assert len(mill.buffer.entries) == 2
     mill.finish(2)
     assert mill.rewards() == {"a0": 0.0, "a1": 1.0}
     assert len(mill.buffer.entries) == 2

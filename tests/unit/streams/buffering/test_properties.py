@@ -18,6 +18,7 @@ from millstream.policy import (
     TrainingFinished,
     TrainingRequested,
 )
+from millstream.recalls import EvidenceRecalled
 
 RUNS = [f"run{n}" for n in range(6)]
 SIGNATURES = [tuple(range(n * 1000, n * 1000 + 64)) for n in range(3)]
@@ -40,7 +41,14 @@ WHOLE = st.tuples(
     st.just("whole"), st.integers(0, 3), st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=2),
     st.integers(0, 2), st.sampled_from([50, 150]),
 )  # fmt: skip
-STEPS = st.lists(st.one_of(GRADED, GRADED, WHOLE, WHOLE, FEEDBACK, TIME, POLICY), max_size=30)
+REGRADED = st.tuples(
+    st.just("regraded"), st.sampled_from(RUNS), st.sampled_from([None, 0.0, 1.0]),
+    st.sampled_from(["correct@1", "correct@2", "correct@3"]), st.integers(1, 3), st.integers(2, 4),
+)  # fmt: skip
+RECALL = st.tuples(st.just("recall"), st.sampled_from(["correct@1", "correct@2", *RUNS[:4]]))
+STEPS = st.lists(
+    st.one_of(GRADED, GRADED, WHOLE, WHOLE, FEEDBACK, TIME, POLICY, REGRADED, REGRADED, RECALL), max_size=30
+)
 
 
 class World:
@@ -81,6 +89,14 @@ class World:
         name, members = group_of(run)
         facts = {"group": name, "task_id": name, "group_size": members, "policy_version": 1}
         return self.desk.graded(run, value, revision, epoch, signature=SIGNATURES[signature], bytes=size, **facts)
+
+    def regraded(self, run, value, epoch, revision, attempt):
+        """A grade alone, as a regrade appends it."""
+        return self.desk.record(self.desk.grade(run, value, revision=revision, epoch=epoch, attempt=attempt))
+
+    def recall(self, what):
+        target = {"trajectory_id": what} if what in RUNS else {"grader": "correct", "epochs": (what,)}
+        return self.desk.policy(EvidenceRecalled(id=f"recall-{len(self.records)}", lineage="policy", **target))
 
     def feedback(self, run, value, known):
         return self.desk.record(self.desk.grade(run, value, grader="feedback", epoch="f@1", known_ms=known))
