@@ -27,7 +27,7 @@ from millstream.events import (
 from millstream.graders.attacks.specimens import Specimen
 from millstream.trajectory import Trajectory
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised when the attacks change: what was examined before is examined again."""
 
 
@@ -171,7 +171,8 @@ def look_alikes(s: Specimen) -> Iterator[Attack]:
     texts = [struck, f"{right[:middle]}\u0416{right[middle:]}", f"{right}\u0338"]
     if s.value is not None:
         bare = right.rstrip("%")
-        texts += [f"{bare}\u00b2", f"{bare}\u00bd", f"{bare}\u2070", f"{bare}\u0660"]
+        texts += [f"{bare}\u00b2", f"{bare}\u00bd", f"{bare}\u2070"]
+        texts += [f"{bare}\u0661"] if "." not in bare else []
     yield from _each("look-alikes", s, texts)
 
 

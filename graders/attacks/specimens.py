@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -93,40 +94,64 @@ STANDARD: tuple[Specimen, ...] = (
 """What every grader meets."""
 
 _WORD = re.compile(r"\w{3,}")
-MOST = 20
+_FACTORS: Final = (1.37, 0.71, 2.9, 0.4)
+_SMALLEST, _LARGEST = 1e-6, 1e12
+"""Numbers beyond these are no answers that people write out."""
+MOST: Final = 20
 """How many of the operator's tasks are used."""
+MOST_OTHERS: Final = 4
 
 
 def specimens_of(tasks: Iterable[Task]) -> tuple[Specimen, ...]:
-    """Specimens from tasks with references: the other tasks' answers of the same kind are the wrong ones.
-    Tasks without a reference, or without an answer of another task to be wrong with, are left out.
+    """Specimens from tasks with references. Wrong answers are of the right one's kind (another number, the
+    other of yes and no, another task's text): a list of candidates in which only one could be the answer would
+    be no list. Left out are tasks without a wrong answer, and numbers that the question itself holds.
     """
     known = [task for task in tasks if task.reference not in (None, "")][:MOST]
-    found = []
-    for task in known:
-        right = _text(task.reference)
-        kind = isinstance(task.reference, str)
-        pool = [_text(t.reference) for t in known if isinstance(t.reference, str) == kind]
-        others = tuple(dict.fromkeys(text for text in pool if not _alike(text, right)))[:4]
-        if not kind:
-            assert isinstance(task.reference, int | float)
-            others = (*others, *(f"{task.reference * f + 1:g}" for f in (1.37, 0.71, 2.9)))[:4]
-        if others:
-            topic = tuple(dict.fromkeys(_WORD.findall(task.question.lower())))
-            value = None if isinstance(task.reference, str) or task.reference is None else float(task.reference)
-            found.append(
-                Specimen(task=task, right=(right,), wrong=others[0], others=others, topic=topic, value=value),
-            )
-    return tuple(found)
+    texts = [task.reference.strip() for task in known if isinstance(task.reference, str)]
+    found = (_specimen_of(task, [text for text in texts if _kind(text) == "text"]) for task in known)
+    return tuple(specimen for specimen in found if specimen is not None)
 
 
-def _text(reference: str | float | None) -> str:
-    return reference if isinstance(reference, str) else f"{reference:.10g}"
+def _specimen_of(task: Task, texts: Sequence[str]) -> Specimen | None:
+    right = task.reference.strip() if isinstance(task.reference, str) else f"{task.reference:.10g}"
+    others = _others(right, texts)
+    if not others or not any(map(str.isalnum, right)) or (_kind(right) == "number" and right in task.question):
+        return None
+    return Specimen(
+        task=task,
+        right=(right,),
+        wrong=others[0],
+        others=others,
+        topic=tuple(dict.fromkeys(_WORD.findall(task.question.lower()))),
+        value=None if isinstance(task.reference, str) or task.reference is None else float(task.reference),
+    )
 
 
-def _alike(one: str, other: str) -> bool:
-    """Whether two answers could be taken for the same: equal words, or numbers within a twentieth."""
-    first, second = numbers(clean(one)), numbers(clean(other))
-    if first and second:
-        return abs(first[0].value - second[0].value) <= 0.05 * max(abs(first[0].value), abs(second[0].value))
-    return one.casefold().strip() in other.casefold() or other.casefold().strip() in one.casefold()
+def _others(right: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Wrong answers of the same kind as the right one; none where it has no kind that people write out."""
+    if right.lower() in ("yes", "no"):
+        return ("no" if right.lower() == "yes" else "yes",)
+    if _kind(right) == "number":
+        read = numbers(clean(right))
+        value = read[0].shown if len(read) == 1 else 0.0
+        if len(read) != 1 or (value and not _SMALLEST <= abs(value) <= _LARGEST):
+            return ()
+        mark = "%" if right.endswith("%") else ""
+        return tuple(dict.fromkeys(f"{value * factor + 1:.6g}{mark}" for factor in _FACTORS))
+    apart = (text for text in texts if text and text.casefold() not in right.casefold())
+    return tuple(dict.fromkeys(text for text in apart if right.casefold() not in text.casefold()))[:MOST_OTHERS]
+
+
+def _kind(text: str) -> str:
+    """``number`` for a text that is one and nothing else, ``yes`` for yes and no, else ``text``."""
+    if text.lower() in ("yes", "no"):
+        return "yes"
+    found = numbers(clean(text))
+    whole = len(found) == 1 and not clean(text).replace(found[0].text.strip(), "").strip(" .()$")
+    return "number" if whole or text.lower() in ("nan", "inf", "-inf") or _exponent(text) else "text"
+
+
+def _exponent(text: str) -> bool:
+    """Whether a text is a number that is too large or small for the reader of numbers."""
+    return re.fullmatch(r"-?\d+(\.\d+)?e[-+]\d+", text, re.IGNORECASE) is not None
