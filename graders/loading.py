@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from millstream.errors import SettingsError, Unavailable
+from millstream.errors import MillstreamError, SettingsError, Unavailable
 from millstream.graders import feedback, messages
 from millstream.graders.builtin import BUILTINS, builtin
+from millstream.graders.crews import Crews
 from millstream.graders.hosted.means import NOTHING, Means
 from millstream.graders.hosted.stream import is_hosted, load_hosted
 from millstream.graders.judges.natives import is_judges, load_judges
@@ -64,12 +65,20 @@ def load_one(name: str, settings: Graders, root: Path, spawn: Spawn, means: Mean
     return everything.only(name)
 
 
-def _crew(settings: Graders, root: Path, wanted: Sequence[str], spawn: Spawn) -> Crew:
+def _crew(settings: Graders, root: Path, wanted: Sequence[str], spawn: Spawn) -> Crew | Crews:
     if settings.timeout_s <= 0 or settings.attempts < 1:
         raise SettingsError("[graders]: timeout_s must be above 0 and attempts at least 1")
     files = tuple(str(_path(root, file)) for file in settings.files if is_code(file))
     load = messages.Load(files=files, wanted=tuple(wanted), options=settings.options)
-    return Crew(spawn, load, timeout_s=settings.timeout_s, attempts=settings.attempts)
+    crews: list[Crew] = []
+    try:
+        for _ in range(settings.workers):  # each may fail, and those before it must end then
+            crews.append(Crew(spawn, load, timeout_s=settings.timeout_s, attempts=settings.attempts))  # noqa: PERF401
+    except MillstreamError:
+        for crew in crews:
+            crew.close()
+        raise
+    return crews[0] if len(crews) == 1 else Crews(crews)
 
 
 def _path(root: Path, file: str) -> Path:
@@ -92,7 +101,7 @@ def _from_data(settings: Graders, root: Path, means: Means) -> list[Grader]:
     return found
 
 
-def _set(settings: Graders, root: Path, crew: Crew | None, data: Sequence[Grader], means: Means) -> GraderSet:
+def _set(settings: Graders, root: Path, crew: Crew | Crews | None, data: Sequence[Grader], means: Means) -> GraderSet:
     theirs = [grader.name for grader in (*data, *(crew.graders if crew else ()))]
     own = set(theirs)
     for name in own:

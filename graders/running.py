@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -19,6 +19,9 @@ from millstream.graders.epochs import with_model
 from millstream.graders.examples import Example
 from millstream.graders.registry import Grader
 from millstream.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from millstream.graders.crews import Crews
 
 Spawn: TypeAlias = Callable[[str], messages.Caller]
 """Makes the child process that serves a module; `millstream.bootstrap` hands it in."""
@@ -186,7 +189,7 @@ def _elsewhere(_: Trajectory) -> Grade:
 class GraderSet:
     """The enabled graders, built-in and people's own, over one trajectory."""
 
-    def __init__(self, builtin: Sequence[Grader], crew: Crew | None = None) -> None:
+    def __init__(self, builtin: Sequence[Grader], crew: Crew | Crews | None = None) -> None:
         """``crew`` runs the user's graders, all of them."""
         self.builtin = tuple(builtin)
         self.crew = crew

@@ -118,7 +118,8 @@ class Assembly(Section, frozen=True, kw_only=True):
 
 class Graders(Section, frozen=True, kw_only=True):
     """Which graders run on every trajectory. ``files``: Python files with ``@ms.grader`` functions; they run in a
-    child process, which may take ``memory_bytes``, print ``output_bytes`` a call and grade for ``timeout_s``.
+    child process, which may take ``memory_bytes``, print ``output_bytes`` a call and grade for ``timeout_s``;
+    ``workers`` of them side by side.
     """
 
     enabled: tuple[str, ...] = ("feedback", "format", "efficiency")

@@ -177,3 +177,29 @@ def test_what_a_worker_can_not_start_on_is_said_in_one_line(works):
     assert embedded.returncode == 2
     assert "millstream up" in embedded.stderr
     assert len(embedded.stderr.strip().splitlines()) <= 2
+
+
+SLOW = """
+import time
+import millstream as ms
+
+@ms.grader
+def slow(t):
+    time.sleep(0.7)
+    return 1.0
+"""
+
+
+def test_slow_graders_keep_their_partitions(works, wait):
+    """Grading takes longer than the poll interval: nothing is revoked, nothing graded twice, order is kept."""
+    mill = works(
+        partitions=1, more='poll_s = 2\n[graders]\nenabled = []\nfiles = ["g.py"]\n[reward]\nformula = "slow"\n'
+    )
+    (mill.folder / "g.py").write_text(SLOW)
+    send(mill.log, events(12))
+    started = [mill.start(stage) for stage in ("assemble", "grade")]
+    wait(lambda: mill.log.bounds("grades", 0)[1] >= 12, started[1].told)
+    assert mill.end(*started) == [0, 0]
+    told = [record.key for record in mill.log.read("grades", 0, 0)]
+    assert told == [record.key for record in mill.log.read("trajectories", 0, 0)]
+    assert "have not left" not in started[1].told()
