@@ -104,7 +104,9 @@ class Capture(Section, frozen=True, kw_only=True):
 
 
 class Assembly(Section, frozen=True, kw_only=True):
-    """Timers and caps of assembly, by log time (see docs/events.md)."""
+    """Timers and caps of assembly, by log time (see docs/events.md). ``max_open``: runs held by a partition, open or
+    waiting for amendments; beyond it the one that has been idle longest is sealed.
+    """
 
     idle_s: Seconds = 1800
     gap_s: Seconds = 120
@@ -114,6 +116,7 @@ class Assembly(Section, frozen=True, kw_only=True):
     max_events: Count = 10_000
     max_bytes: Count = 32_000_000
     max_revisions: Count = 8
+    max_open: Count = 200_000
 
 
 class Graders(Section, frozen=True, kw_only=True):

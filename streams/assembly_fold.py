@@ -152,6 +152,8 @@ class Fold(Lifetimes):
         if born is not None and not imported and born + self.timers.retain <= self.now:
             self._late("too_old", f"trajectory {name} is older than [assembly] retain_s", line, name)
             return None
+        if len(self.runs) >= self.most_open:
+            self.make_room()
         run = self.runs[name] = new_run(event.producer, self.now, born, imported=imported)
         self.sealing.start(name, run)
         if type(event) is not TrajectoryStarted or event.link is not None or (event.seq or 0) > self.light:

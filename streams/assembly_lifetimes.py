@@ -33,6 +33,7 @@ class Lifetimes:
         self._settings = settings
         self.light = min(settings.max_events, settings.max_bytes // MAX_EVENT_BYTES) - 1
         self.most_identities = 4 * settings.max_events
+        self.most_open = settings.max_open
         self.timers = Timers.of(settings)
         self.sealing = Timetable(self.timers, self.runs, sealed=False)
         self._closing = Timetable(self.timers, self.runs, sealed=True)
@@ -97,6 +98,19 @@ class Lifetimes:
             self.seal_run(name, run, "overflow", self.now)
         elif ended:
             self.sealing.arm(name, run)
+
+    def make_room(self) -> None:
+        """Before one run more than may be held: the one that waits for amendments and is due first is closed, or
+        else the open one that is due first is sealed as if it had been idle for too long.
+        """
+        due = self._closing.next() or self.sealing.next()
+        if due is None:
+            return
+        _, name, run = due
+        if not run.reason:
+            self.seal_run(name, run, "idle_timeout", self.now)
+        if name in self.runs:
+            self._close(name, run)
 
     def _full(self, run: Run) -> bool:
         if run.weight < 0:

@@ -81,3 +81,9 @@ class Mill:
 def mill() -> Mill:
     """A fresh log with quick timers."""
     return Mill()
+
+
+@pytest.fixture
+def crowded() -> Mill:
+    """A log whose partition holds three runs at most."""
+    return Mill(msgspec.structs.replace(QUICK, max_open=3))

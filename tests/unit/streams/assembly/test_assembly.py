@@ -479,3 +479,24 @@ def test_the_start_is_read_from_the_trajectory(mill):
     mill.put(TrajectoryStarted(id="s", trajectory_id="t", producer="p", seq=0, policy_version=3), end(1))
     assert mill.trajectories[0].started.policy_version == 3
     assert mill.trajectories[0].ended.reason == "done"
+
+
+def test_more_runs_than_may_be_held(crowded):
+    """The one that was idle longest is sealed as timed out and takes nothing in after; then those that wait for
+    amendments go first.
+    """
+    mill = crowded
+    for n in range(5):
+        mill.put(message(0, run=f"run-{n}"), at=n)
+    assert [(t.id, t.status, t.reason) for t in mill.trajectories] == [
+        ("run-0", "timed_out", "idle_timeout"),
+        ("run-1", "timed_out", "idle_timeout"),
+    ]
+    mill.put(message(1, run="run-0"), at=6)
+    assert mill.reasons == ["late:sealed"]
+    mill.tick(150)
+    assert len(mill.trajectories) == 5
+    mill.put(message(0, run="another"), at=151)
+    assert len(mill.trajectories) == 5
+    assert mill.assembler.open == 1
+    mill.counts()
