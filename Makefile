@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH_INDEX ?=
 PIP_FLAGS := --disable-pip-version-check -q -c constraints.txt
 
-.PHONY: help install demo test test-services services-up services-down lint bench format clean
+.PHONY: help install demo test test-services services-up services-down lint bench bench-kafka format clean
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t16
 
@@ -50,6 +50,9 @@ format: install ## apply the formatter
 
 bench: install ## what is measured, against whom
 	@$(BIN)/python bench/run.py
+
+bench-kafka: install ## workers on Kafka, beside an empty agent and quixstreams
+	@PYTHONPATH=tests $(BIN)/python bench/kafka_workers.py
 
 clean: ## remove the environment and everything made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

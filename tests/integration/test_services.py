@@ -68,3 +68,5 @@ def test_services_up_and_down(root, tmp_path):
     finally:
         services("down")
     assert list(tmp_path.iterdir()) == []
+    with redis.Redis.from_url(url) as client, pytest.raises(redis.ConnectionError):
+        client.ping()

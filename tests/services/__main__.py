@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +28,7 @@ def up() -> int:
         print(f"services-up: they run already; {STATE}", file=sys.stderr)
         return 2
     node, server = KafkaNode(HOME / "kafka"), RedisServer(HOME / "redis")
-    STATE.write_text(json.dumps({"pids": []}), encoding="utf-8")
+    STATE.write_text("{}", encoding="utf-8")
     try:
         server.start()
         node.start()
@@ -36,9 +37,9 @@ def up() -> int:
         server.kill()
         shutil.rmtree(HOME)
         raise
-    urls = {"log": node.url, "redis": server.url}
-    pids = [node.server.pid, server.server.pid]
-    STATE.write_text(json.dumps({"pids": pids, **urls}), encoding="utf-8")
+    # A process is known again by what its command shows: the node's settings file, the server's address.
+    found = {node.server.pid: str(HOME), server.server.pid: f"127.0.0.1:{server.port}"}
+    STATE.write_text(json.dumps(found), encoding="utf-8")
     print(f'[storage]\nlog = "{node.url}"\nbuffer = "{server.url}"\n\n[kafka]\nreplication = 1\nmin_insync = 1')
     return 0
 
@@ -48,25 +49,22 @@ def down() -> int:
     if not STATE.exists():
         print("services-down: nothing runs", file=sys.stderr)
         return 0
-    pids = [pid for pid in json.loads(STATE.read_text(encoding="utf-8"))["pids"] if _ours(pid)]
-    for pid in pids:
-        os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 20
-    while any(map(_ours, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for pid in filter(_ours, pids):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    started = {int(pid): shows for pid, shows in json.loads(STATE.read_text(encoding="utf-8")).items()}
+    for by in (signal.SIGTERM, signal.SIGKILL):
+        for pid in (pid for pid, shows in started.items() if _runs(pid, shows)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, by)
+        deadline = time.monotonic() + 20
+        while any(_runs(*one) for one in started.items()) and time.monotonic() < deadline:
+            time.sleep(0.05)
     shutil.rmtree(HOME)
     return 0
 
 
-def _ours(pid: int) -> bool:
-    """Whether the process runs and was started by `up` (a number may have been given to another since)."""
-    try:
-        return str(HOME) in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
+def _runs(pid: int, shows: str) -> bool:
+    """Whether the process that `up` started still runs (its number may have been given to another)."""
+    told = subprocess.run(["ps", "-o", "stat=,command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return shows in told.stdout and not told.stdout.lstrip().startswith("Z")
 
 
 if __name__ == "__main__":
