@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from millstream.console.catalog import grade_events, grades, trajectories
 from millstream.console.impact import Impact, impact, impact_lines
+from millstream.policy import PolicyLedger
 from millstream.ports import Log
 from millstream.recalls import Recall
 from millstream.rollout import RolloutAdmitted
@@ -53,6 +54,30 @@ def is_run(log: Log, trajectory_id: str) -> bool:
     if any(row.id == trajectory_id for row in trajectories(log)):
         return True
     return any(event.trajectory_id == trajectory_id for event in grade_events(log))
+
+
+def notes(ledger: PolicyLedger) -> list[str]:
+    """What a person should know of recalls: graders whose runs are refused, champions that are quarantined."""
+    standing = {
+        (grader, epoch): recall.reason
+        for grader, recalls in ledger.recalls.graders.items()
+        for recall in recalls.values()
+        for epoch in recall.epochs
+        if not recall.until_ms
+    }
+    told = [
+        f"grades of {epoch} are recalled ({reason}): their runs are refused until another epoch grades them; mend the "
+        f"grader, start `millstream up` again, then `millstream regrade --grader {grader}`"
+        for (grader, epoch), reason in standing.items()
+    ]
+    for lineage in ledger.lineages.values():
+        champion = ledger.champion(lineage.name)
+        if champion is not None and champion.quarantined:
+            told.append(
+                f"version {champion.version} of {lineage.name} serves and is quarantined ({champion.quarantined}): "
+                f"`millstream rollback --lineage {lineage.name}` goes to the last champion that is not"
+            )
+    return told
 
 
 def render(words: str, found: RestsOn, mends: Sequence[str], *, written: bool, stood: bool) -> str:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from millstream.console.alarms import notes as alarm_notes
 from millstream.console.catalog import ledger
+from millstream.console.recalled import notes as recall_notes
 from millstream.console.tables import columns
 from millstream.policy import Lineage, PolicyLedger
 from millstream.ports import BufferStats, Log, StagePosition
@@ -78,7 +79,7 @@ def status(
         buffers=dict(buffers),
         trainings=dict(Counter(t.state for t in fold.trainings.values())),
         lineages=tuple(_lineage(fold, lineage) for lineage in fold.lineages.values()),
-        notes=(*alarm_notes(fold.graders), *_notes(topics, stages, buffers, policy_base)),
+        notes=(*alarm_notes(fold.graders), *recall_notes(fold), *_notes(topics, stages, buffers, policy_base)),
     )
 
 

@@ -17,6 +17,7 @@ from millstream.grade import GradeGiven, Tally
 from millstream.grader_events import AlarmCleared, AlarmRaised
 from millstream.policy import GateDecided, PolicyLedger, Training, Version
 from millstream.ports import Log
+from millstream.recalls import Recalls
 from millstream.rollout import (
     BufferDecision,
     GroupClosed,
@@ -52,6 +53,8 @@ class WhyRollout(Struct, frozen=True, kw_only=True):
     grades: tuple[GradeGiven, ...] = ()
     decisions: tuple[DecisionLine, ...] = ()
     admitted: bool = True
+    recalled: str = ""
+    """Why it would not be admitted now: the run, or a grade that it rests on, was recalled since."""
 
 
 class WhyTraining(Struct, frozen=True, kw_only=True):
@@ -99,7 +102,7 @@ def why(log: Log, version: int, lineage: str) -> Why:
     wanted = training.request.rollout_ids if training else ()
     admitted, told, refused = _decisions(log, set(wanted), training.request.namespace if training else "")
     grades = _grades(log, {a.trajectory_id for a in admitted.values()})
-    rollouts = tuple(_rollout(i, admitted.get(i), told[i], grades) for i in wanted)
+    rollouts = tuple(_rollout(i, admitted.get(i), told[i], grades, ledger.recalls) for i in wanted)
     used = [grade for rollout in rollouts for grade in rollout.grades]
     tally = Tally()
     for given in used:
@@ -110,13 +113,18 @@ def why(log: Log, version: int, lineage: str) -> Why:
         training=_training(training) if training else None,
         rollouts=rollouts,
         tally=tally,
-        epochs=dict(sorted(Counter(f"{g.grader}@{g.epoch}" for g in used).items())),
+        epochs=dict(sorted(Counter(map(_epoch, used)).items())),
         refused=refused,
         gates=tuple(ledger.gates.get((lineage, version), ())),
         served=tuple(s for s in services(log) if (s.lineage, s.version) == (lineage, version)),
         alarms=(alarms := tuple(a for a in book.alarms.values() if (a.lineage, a.version) == (lineage, version))),
         cleared=tuple(book.cleared[a.id] for a in alarms if a.id in book.cleared),
     )
+
+
+def _epoch(given: GradeGiven) -> str:
+    """The epoch of a grade, which names its grader."""
+    return given.epoch if given.epoch.startswith(f"{given.grader}@") else f"{given.grader}@{given.epoch}"
 
 
 def _find(ledger: PolicyLedger, lineage: str, version: int) -> Version:
@@ -195,10 +203,15 @@ def _rollout(
     admitted: RolloutAdmitted | None,
     told: list[DecisionLine],
     grades: dict[tuple[str, str], GradeGiven],
+    recalls: Recalls,
 ) -> WhyRollout:
     if admitted is None:
         return WhyRollout(rollout_id=rollout_id, decisions=tuple(told), admitted=False)
-    keys = ((admitted.trajectory_id, grade_id) for grade_id in admitted.grade_ids)
+    keys = [(admitted.trajectory_id, grade_id) for grade_id in admitted.grade_ids]
+    used = tuple(grades[key] for key in keys if key in grades)
+    taken = recalls.takes(admitted.trajectory_id) or next(
+        (found for g in used if (found := recalls.covers(g.grader, g.epoch, g.known_ms))), None
+    )
     return WhyRollout(
         rollout_id=rollout_id,
         trajectory_id=admitted.trajectory_id,
@@ -211,6 +224,7 @@ def _rollout(
         advantage=admitted.advantage,
         formula=admitted.formula,
         position=admitted.position,
-        grades=tuple(grades[key] for key in keys if key in grades),
+        grades=used,
         decisions=tuple(told),
+        recalled=taken.reason if taken else "",
     )

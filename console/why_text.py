@@ -70,6 +70,8 @@ def _rollouts(found: Why, shown: int) -> list[str]:
     ]
     if found.refused:
         lines.append("  the buffer refused " + ", ".join(f"{n} {reason}" for reason, n in found.refused.items()))
+    if recalled := sum(bool(r.recalled) for r in rollouts):
+        lines.append(f"  {recalled} of them rest on evidence that was recalled since")
     if missing:
         lines.append(f"  {missing} rollouts are older than the log: see the manifest")
     head = ("trajectory", "task", "reward", "advantage", "grades", "decisions")

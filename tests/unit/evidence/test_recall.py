@@ -8,6 +8,9 @@ import pytest
 
 from millstream.bootstrap.evidence import recall, recall_target
 from millstream.bootstrap.plans import plan_of
+from millstream.console.status import status
+from millstream.console.why import why
+from millstream.console.why_text import render
 from millstream.deploy.promotion import promote, rollback
 from millstream.errors import SettingsError
 from millstream.policy import PolicyPromoted
@@ -182,6 +185,25 @@ def test_a_training_under_way_makes_a_marked_version(mill, take_back):
     assert mill.ledger().lineages["policy"].versions[2].stage == "quarantined"
     assert mill.rewards() == {}
     assert mill.audit().balanced
+
+
+def test_why_and_status_say_so(mill, take_back):
+    """Of a quarantined champion: why it is, how many of its rollouts, and what to do; the epoch is named."""
+    mill.base()
+    mill.play("a", ["1.0", "0.0"])
+    mill.train(2)
+    mill.promote(2, 1)
+    before = why(mill.log, 2, "policy")
+    assert (before.epochs, [r.recalled for r in before.rollouts]) == ({"correct@1": 2}, ["", ""])
+    take_back("correct")
+    found = why(mill.log, 2, "policy")
+    assert [r.recalled for r in found.rollouts] == ["it was wrong"] * 2
+    text = render(found)
+    assert "QUARANTINED: it was wrong" in text
+    assert "2 of them rest on evidence that was recalled since" in text
+    notes = status(mill.log, mill.store.positions(), {}, policy_base="x").notes
+    assert any("grades of correct@1 are recalled (it was wrong)" in note for note in notes)
+    assert any("version 2 of policy serves and is quarantined" in note for note in notes)
 
 
 def test_weighing_a_recall_takes_nothing_back(mill, take_back):
