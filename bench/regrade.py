@@ -17,12 +17,16 @@ from statistics import fmean
 import msgspec
 
 from millstream.adapters.sqlite import Embedded, open_sqlite
+from millstream.console.measures import figures
+from millstream.console.regrade_diff import Plain, diff
 from millstream.events import TrajectoryStarted
 from millstream.graders.builtin import builtin
 from millstream.graders.registry import Grader
+from millstream.graders.reward import Formula
 from millstream.graders.running import GraderSet
 from millstream.ledger import read_all
 from millstream.ports import Message
+from millstream.recalls import NONE
 from millstream.rollout import BufferDecision
 from millstream.settings import BufferSettings, RewardSettings
 from millstream.streams.buffer_state import BufferLedger
@@ -89,6 +93,16 @@ def regrade(mill: Embedded, grader: Grader, stop_at: int = 0) -> tuple[int, floa
     return work.report.regraded, planned - begun, time.process_time() - planned
 
 
+def foretold(mill: Embedded, grader: Grader) -> tuple[int, float]:
+    """(runs that a diff looked at, CPU seconds)."""
+    begun = time.process_time()
+    work = Regrading(mill.log, GraderSet([grader]))
+    new = (given for batch in work.grades() for _, given in batch)
+    plain = Plain("policy", "default", RewardSettings(formula="correct"))
+    found = diff(mill.log, grader.name, grader.epoch, new, [plain], NONE)
+    return found.runs, time.process_time() - begun
+
+
 def ledger(mill: Embedded) -> BufferLedger:
     found, decode = BufferLedger(), msgspec.json.Decoder(BufferDecision).decode
     for one in read_all(mill.log, "buffer-events"):
@@ -107,6 +121,8 @@ def main() -> int:
         print(f"regrading {count:,} runs in groups of {GROUP}, one core")
         print(f"    {'graded and buffered first':34} {count / drive(stages(mill, old)):10,.0f} runs a CPU second")
         before, size = ledger(mill), mill.log.bounds("buffer-events")[1]
+        told, spent_on_diff = foretold(mill, new)
+        print(f"    {'what it would change, told first':34} {count / spent_on_diff:10,.0f}   {spent_on_diff:.1f} CPU s")
         first, plan, spent = regrade(mill, new, stop_at=count // 2)
         again, plan_again, spent_again = regrade(mill, new)
         print(f"    {'regraded until interrupted':34} {first / spent:10,.0f}   {first:,} runs, {spent:.1f} CPU s")
@@ -121,7 +137,15 @@ def main() -> int:
         print(f"    {'the buffer follows':34} {count / follow:10,.0f}   {follow:.1f} CPU s, {events:,} records")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"    {'peak memory':34} {peak:10,.0f}   MB, the stages included")
-        whole = len(before.entries) == len(after.entries) == count and not before.entries.keys() & after.entries.keys()
+        begun = time.process_time()
+        found = figures(mill.log, Formula("correct"), NONE)
+        spent = time.process_time() - begun
+        print(f"    {'metrics over all of them':34} {count / spent:10,.0f}   {spent:.1f} CPU s, {len(found)} figures")
+        whole = (
+            told == count
+            and len(before.entries) == len(after.entries) == count
+            and not before.entries.keys() & after.entries.keys()
+        )
         print(f"    every run in the buffer once, under the new epoch: {'yes' if whole else 'NO'}")
         mill.close()
     return int(not whole or first + again - lost != count)
