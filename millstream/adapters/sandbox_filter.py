@@ -29,7 +29,7 @@ TIME: Final = (
 SIGNALS: Final = "rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait sigaltstack"
 WAITING: Final = (
     "epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_wait eventfd eventfd2 poll ppoll pselect6 select "
-    "timerfd_create timerfd_gettime timerfd_settime futex futex_waitv get_robust_list set_robust_list"
+    "timerfd_create timerfd_gettime timerfd_settime futex futex_waitv set_robust_list"
 )
 PAIRS: Final = "sendto recvfrom shutdown getsockopt getsockname getpeername"
 """What a pair of local sockets needs (`asyncio` wakes its loop by one); `socket` itself is not allowed."""

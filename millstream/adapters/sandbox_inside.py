@@ -1,9 +1,9 @@
 """The program inside a sandbox: it waits with its modules loaded and forks a fresh process for each piece of code.
 
 It is run as a file, by the sandbox's own Python, and imports nothing of Millstream. The waiting process never
-sees a job: its child reads it, so that nothing of one job can be in the memory of the next. Between them stands,
-where namespaces allow it, a holder in new mount, process and IPC namespaces of its own: each job has an empty
-``/tmp`` and sees no process but itself. Where they don't, a sandbox serves one job and is thrown away.
+sees a job: its child reads it, so that nothing of one job can be in the memory of the next. Where namespaces allow
+it the child takes new mount and IPC namespaces, so each job has an empty ``/tmp``. Where they don't, a sandbox serves
+one job and is thrown away. No job can start, see or signal a process: the filter of system calls has none of it.
 
 Standard input brings the configuration, then jobs; standard output takes answers; a third pipe, which no job
 can reach, says how a job's process ended. Frames are a 4-byte length and JSON.
@@ -31,7 +31,7 @@ from typing import Any, ClassVar, NoReturn
 LENGTH = struct.Struct("<I")
 READY, NOT_NESTED = 1_000_000, 1_000_001
 """What the third pipe says first: jobs can be kept apart in here, or one job is all."""
-CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x00020000, 0x08000000, 0x20000000
+CLONE_NEWNS, CLONE_NEWIPC = 0x00020000, 0x08000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 CAPABILITY_VERSION_3 = 0x20080522
@@ -63,7 +63,7 @@ def main() -> None:
     while True:
         child = os.fork()
         if child == 0:
-            become(hold if nested else serve, config, control)
+            become(apart if nested else serve, config, control)
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
         if code == EXIT_NO_JOB:
@@ -100,22 +100,16 @@ def can_nest() -> bool:
     """Whether a process in here may have namespaces of its own (it may not where a profile forbids it)."""
     child = os.fork()
     if child == 0:
-        os._exit(0 if libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC) == 0 else 1)
+        os._exit(0 if libc.unshare(CLONE_NEWNS | CLONE_NEWIPC) == 0 else 1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def hold(config: dict[str, Any]) -> NoReturn:
-    """The first process after the namespaces changed: waits for the one that runs the job."""
-    called(libc.unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC), "unshare")
-    child = os.fork()
-    if child == 0:
-        options = f"size={config['disk_bytes']},nr_inodes=10000,mode=1777".encode()
-        called(libc.mount(b"tmpfs", b"/tmp", b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options), "mount")
-        serve(config)
-    for fd in (0, 1):
-        os.close(fd)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os._exit(code if code >= 0 else 128 - code)
+def apart(config: dict[str, Any]) -> NoReturn:
+    """Serve a job from new namespaces: an empty ``/tmp`` that ends with the process."""
+    called(libc.unshare(CLONE_NEWNS | CLONE_NEWIPC), "unshare")
+    options = f"size={config['disk_bytes']},nr_inodes=10000,mode=1777".encode()
+    called(libc.mount(b"tmpfs", b"/tmp", b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options), "mount")
+    serve(config)
 
 
 def called(answer: int, name: str) -> None:

@@ -37,7 +37,7 @@ def mill(tmp_path, root):
 
 
 def line_of(told: str, name: str) -> str:
-    return next(line for line in told.splitlines() if f" {name}:" in line)
+    return next(line for line in told.splitlines() if line.split(" ", 1)[1].strip().startswith(f"{name}:"))
 
 
 @pytest.fixture

@@ -229,7 +229,7 @@ DEATHS = {
         "No space left",
     ),
     "a lie on its way out": ("    import os, sys\n    os.close(1)\n    while True: pass", "timeout", ""),
-    "an alarm": ("    import signal; signal.alarm(1)\n    while True: pass", "timeout", ""),
+    "an alarm": ("    import signal; signal.alarm(1)\n    while True: pass", "died", "signal 14"),
     "a power without end": ("    return 3 ** (10 ** 9)", "timeout", ""),
     "a pattern without end": ("    import re; return re.match('(a+)+$', 'a' * 40 + 'b')", "timeout", ""),
     "more after the answer": (AFTERWARDS, "ok", ""),
