@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from millstream import settings
-from millstream.capture import values
+from millstream import settings, values
 from millstream.capture.guard import guarded, report
 from millstream.capture.outlet import Counters
 from millstream.capture.recorder import Run
 from millstream.capture.sender import Sender
-from millstream.capture.tasks import tools_hash
 from millstream.events import (
     AnyEvent,
     EventId,
@@ -26,6 +24,7 @@ from millstream.events import (
     new_id,
 )
 from millstream.ports import Log
+from millstream.tasks import tools_hash
 
 _SOURCES = frozenset(get_args(FeedbackSource))
 _SPLITS = frozenset({"train", "held_out", "report"})

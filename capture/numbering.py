@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from millstream.capture import values
+from millstream import values
 from millstream.capture.guard import guarded
-from millstream.capture.tasks import split_for, task_id
 from millstream.codec import digest
 from millstream.events import AnyEvent, EventId, FeedbackSource, TrajectoryId, TrajectoryStarted
+from millstream.tasks import split_for, task_id
 
 _EVENT_BYTES = 400
 """About what an event without its texts weighs in the queue."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self, get_args
 
-from millstream.capture import values
+from millstream import values
 from millstream.capture.guard import guarded
 from millstream.capture.numbering import Numbered
 from millstream.events import (

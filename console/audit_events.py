@@ -2,7 +2,7 @@
 
 The places are found from the log alone: in a trajectory, still open, a duplicate, superseded, late, in
 conflict, after the end, a dead letter (or one that was replayed), feedback, a tick, a null value. What is in
-none of them is lost.
+none of them is lost. A line of a dialect is read as assembly reads it; one that tells no event is unmapped.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from millstream.codec import content_digest, decode_lines
 from millstream.console.audit_reading import ASSEMBLE
 from millstream.console.audit_report import Books
 from millstream.console.audit_sealed import AMENDABLE, Downstream, Sealed
+from millstream.dialects.reading import DIALECTS, lines_of, mapped
 from millstream.errors import EventError
 from millstream.events import Event, FeedbackGiven, Tick, TrajectoryEnded
 from millstream.ports import Record
@@ -83,7 +84,12 @@ class EventBooks:
         excuse = "" if read else "not read yet"
         if self.books.reading.lost(ASSEMBLE, TELEMETRY.name, record.partition, record.offset):
             excuse = "accepted loss"
-        if record.headers.get("dialect", DIALECT) != DIALECT:
+        dialect = record.headers.get("dialect", DIALECT)
+        if dialect in DIALECTS and record.value:
+            for index, raw in lines_of(record.value):
+                self._line(record, index, raw, excuse)
+            return
+        if dialect != DIALECT:
             self._count(record, -1, self._letter(record, -1) or excuse, f"dialect {record.headers['dialect']!r}")
             return
         lines = decode_lines(record.value or b"")
@@ -94,6 +100,32 @@ class EventBooks:
                 self._count(record, index, self._letter(record, index) or excuse, str(event))
             else:
                 self._count(record, index, self._place(record, index, event, raw, excuse), event.id)
+
+    def _line(self, record: Record, index: int, raw: bytes, excuse: str) -> None:
+        """Count the events that a line of a dialect tells, or the line where it tells none or was refused."""
+        letter = self._letter(record, index)
+        try:
+            told = mapped(raw, record.headers)
+        except EventError as error:
+            self._count(record, index, letter or excuse, str(error))
+            return
+        seen = self._seen.setdefault(told.trajectory_id, set()) if told.events else set()
+        identity = content_digest(raw)
+        sealed = self.found.sealed.get(told.trajectory_id)
+        if sealed is not None:
+            sealed.unseen.difference_update(event.id for event in told.events)
+        whole = letter or (told.events and identity in seen and "duplicate") or (not told.events and "unmapped")
+        seen.add(identity)
+        if whole:
+            self._count(record, index, whole, f"span {told.span_id} of {told.trajectory_id}")
+            return
+        for event in told.events:
+            self._count(record, index, self._told(record, event, sealed, excuse), event.id)
+
+    def _told(self, record: Record, event: Event, sealed: Sealed | None, excuse: str) -> str:
+        if isinstance(event, FeedbackGiven):
+            return "feedback" if (event.trajectory_id, event.id) in self._passed else excuse
+        return self._held(event, sealed) or excuse or self._wait(record, event, sealed)
 
     def _count(self, record: Record, index: int, name: str, what: str) -> None:
         self.books.add("events", name or "lost")
@@ -134,6 +166,8 @@ class EventBooks:
             return ""
         if event.link is None:
             return "in a trajectory" if event.id in sealed.ids else ""
+        if event.link.key in sealed.aliases:
+            return "superseded"
         held = sealed.links.get(event.link.key)
         claim = (event.trajectory_id, event.link.key)
         if held is None:
@@ -149,7 +183,8 @@ class EventBooks:
         where = f"{TELEMETRY.name}:{record.partition} at {record.offset}"
         run = self._open.setdefault(event.trajectory_id, _Open(where, record.log_ms, record.partition))
         run.last_ms, run.events = record.log_ms, run.events + 1
-        run.seqs.add((event.producer, -1 if event.seq is None else event.seq))
+        if event.link is None:
+            run.seqs.add((event.producer, -1 if event.seq is None else event.seq))
         if isinstance(event, TrajectoryEnded) and event.link is None:
             run.last_seq = {**(run.last_seq or {}), **event.last_seq}
         return "open"

@@ -52,6 +52,7 @@ class Sealed(Struct):
     revisions: dict[int, Revision] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)
     links: dict[str, tuple[str, int]] = field(default_factory=dict)
+    aliases: set[str] = field(default_factory=set)
     unseen: set[str] = field(default_factory=set)
 
     @property
@@ -135,7 +136,9 @@ def _trajectory(books: Books, found: Downstream, record: Record) -> None:
         books.differ("doubled event", sealed.id, f"revision {sealed.revision} holds an event twice")
     known.ids.update(names)
     known.unseen.update(names)
-    known.links.update({e.link.key: (e.id, e.link.finality) for e in sealed.events if e.link is not None})
+    links = [(event.id, event.link) for event in sealed.events if event.link is not None]
+    known.links.update({link.key: (name, link.finality) for name, link in links})
+    known.aliases.update(link.alias for _, link in links if link.alias)
 
 
 def _at(record: Record) -> str:

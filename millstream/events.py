@@ -94,7 +94,9 @@ class Link(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     ``key`` names the thing (trace and span, plus the part within it); of several versions of one key
     the highest (``finality``, content hash) wins. ``parent`` and ``after`` are keys this one hangs
-    under and follows. ``root`` marks the root span; a root with ``finality`` > 0 has ended.
+    under and follows. ``root`` marks the root span; a root with ``finality`` > 0 has ended. ``alias`` is
+    a second key, under which others tell of the thing (a model's answer in the next prompt): an event
+    whose key is the alias of another is a worse version of that one.
     """
 
     key: str
@@ -102,6 +104,7 @@ class Link(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     after: str = ""
     finality: Whole = 0
     root: bool = False
+    alias: str = ""
 
 
 class Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):

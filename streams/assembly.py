@@ -9,11 +9,12 @@ to stop waiting. `assembly_fold` has the transitions.
 from __future__ import annotations
 
 from millstream.codec import decode_record
+from millstream.dialects.reading import DIALECTS, MAPPING_EPOCH
 from millstream.ports import Output, Record
 from millstream.settings import Assembly
 from millstream.streams import assembly_state as state
+from millstream.streams.assembly_dialects import DialectFold
 from millstream.streams.assembly_effects import Effects
-from millstream.streams.assembly_fold import Fold
 from millstream.streams.assembly_ledger import Ledger
 from millstream.streams.dead_letters import REPLAY
 from millstream.topics import TELEMETRY
@@ -25,17 +26,18 @@ class Assembler:
     """The stage ``assemble`` for one partition of ``telemetry``: a `millstream.ports.Processor`.
 
     ``topic_id`` is written into dead letters, ``mapping_epoch`` into trajectories. A record is NDJSON
-    of events; one with the header ``import`` = 1, or a dead letter that is replayed, is never too old.
+    of events, or of spans in a dialect that its header names; one with the header ``import`` = 1, or a dead
+    letter that is replayed, is never too old.
     """
 
-    def __init__(self, settings: Assembly, *, topic_id: str = "", mapping_epoch: int = 0) -> None:
+    def __init__(self, settings: Assembly, *, topic_id: str = "", mapping_epoch: int = MAPPING_EPOCH) -> None:
         self.name = "assemble"
         self.inputs = (TELEMETRY.name,)
         self._settings = settings
         self._mapping_epoch = mapping_epoch
         self._next_offset = 0
         self._effects = Effects(self.name, topic_id)
-        self._fold = Fold(settings, self._effects, mapping_epoch)
+        self._fold = DialectFold(settings, self._effects, mapping_epoch)
 
     def feed(self, record: Record) -> list[Output]:
         """Fold one record in; an offset that was fed before changes nothing."""
@@ -44,7 +46,10 @@ class Assembler:
         self._next_offset = record.offset + 1
         self._effects.begin(record)
         self._fold.advance(record.log_ms)
-        if record.headers.get("dialect", DIALECT) != DIALECT:
+        dialect = record.headers.get("dialect", DIALECT)
+        if dialect in DIALECTS and record.value:
+            self._fold.read(record, imported=_exempt(record))
+        elif dialect != DIALECT:
             self._foreign(record)
         else:
             self._lines(record)
@@ -64,7 +69,8 @@ class Assembler:
     def _foreign(self, record: Record) -> None:
         self.ledger.inputs += 1
         self.ledger.dead += 1
-        detail = f"dialect {record.headers['dialect']!r}: this version maps only {DIALECT!r}"
+        known = ", ".join(sorted((DIALECT, *DIALECTS)))
+        detail = f"dialect {record.headers['dialect']!r}: this version maps only {known}"
         self._effects.refused("unknown_dialect", detail, (record.value or b"", record.offset, -1))
 
     def deadline_ms(self) -> int | None:
@@ -82,7 +88,7 @@ class Assembler:
     def restore(self, snapshot: bytes) -> None:
         """Replace the state by a snapshot's; an empty one is the beginning."""
         packed = state.load(snapshot) if snapshot else state.empty()
-        fold = Fold(self._settings, self._effects, self._mapping_epoch)
+        fold = DialectFold(self._settings, self._effects, self._mapping_epoch)
         fold.resume(packed.now, packed.ledger, [(run.trajectory_id, state.unpack_run(run)) for run in packed.runs])
         fold.closed.load(packed.closed)
         self._fold, self._next_offset = fold, packed.next_offset

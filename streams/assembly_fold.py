@@ -223,6 +223,11 @@ class Fold(Lifetimes):
 
     def _link(self, name: str, run: Run, event: RunEvent, link: Link, line: Line) -> None:
         """Put a version of a linked event into its slot if it outranks the one that is there."""
+        if run.aliases.get(link.key, link.key) != link.key:
+            self.ledger.superseded += 1
+            return
+        if link.alias:
+            self._known_as(name, run, link)
         held = run.spans.get(link.key)
         if held is not None:
             self.ledger.superseded += 1
@@ -236,6 +241,15 @@ class Fold(Lifetimes):
             run.graced = 0 <= run.end_ms <= self.now - self.timers.grace
         if run.end_ms < 0 and link.root and link.finality > 0:
             run.end_ms = self.now
+
+    def _known_as(self, name: str, run: Run, link: Link) -> None:
+        """Learn a second key; what was told under it is a worse version of the same."""
+        run.aliases[link.alias] = link.key
+        if run.spans.pop(link.alias, None) is not None:
+            if run.reason:
+                self.reopen(name, run)
+            self.ledger.superseded += 1
+            self._take_out(run)
 
     def _accept(self, name: str, run: Run, event: RunEvent) -> None:
         """Note an event that is about to get a slot."""

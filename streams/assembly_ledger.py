@@ -8,7 +8,8 @@ from msgspec import Struct
 class Ledger(Struct, kw_only=True):
     """Counters since the beginning. Each input (an event, a bad line, a null value) is in exactly one of
     the first group; a later event can move an earlier one out of ``accepted`` (the seqs after an end
-    turn into ``after_end``, an older version of a link into ``superseded``).
+    turn into ``after_end``, an older version of a link into ``superseded``). A line of a dialect counts as
+    the events that it tells, as one when it tells none (``unmapped``), came before or comes too late.
     """
 
     accepted: int = 0
@@ -21,6 +22,7 @@ class Ledger(Struct, kw_only=True):
     feedback: int = 0
     tick: int = 0
     null: int = 0
+    unmapped: int = 0
 
     inputs: int = 0
     revisions: int = 0
@@ -41,4 +43,5 @@ class Ledger(Struct, kw_only=True):
             + self.feedback
             + self.tick
             + self.null
+            + self.unmapped
         )

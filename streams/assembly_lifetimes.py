@@ -67,6 +67,9 @@ class Lifetimes:
             self._expire(*due)
 
     def _expire(self, due: int, name: str, run: Run) -> None:
+        if run.hung and run.silent:
+            del self.runs[name]
+            return
         if run.end_ms >= 0 and due == run.end_ms + self.timers.patience(run):
             if run.linked and whole(run):
                 self.seal_run(name, run, "complete", due)

@@ -9,13 +9,14 @@ first by the same rule is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from typing import TypeAlias
 
+from millstream.dialects.reading import Place
 from millstream.events import TrajectoryEnded, TrajectoryStarted
-from millstream.streams.assembly_links import root_key
+from millstream.streams.assembly_links import NOWHERE, ancestors, root_key
 from millstream.streams.assembly_node import Node, answers, asks
 
 Edge: TypeAlias = tuple[int, int]
@@ -23,12 +24,12 @@ Rank: TypeAlias = tuple[int, int, int, int, str, int, str, str]
 _PHASE = {TrajectoryStarted: 0, TrajectoryEnded: 2}
 
 
-def ordered(nodes: Iterable[Node]) -> list[Node]:
-    """All events, in order; independent of the order given."""
+def ordered(nodes: Iterable[Node], hung: Mapping[str, Place] = NOWHERE) -> list[Node]:
+    """All events, in order; independent of the order given. ``hung``: where spans without events hang."""
     listed = sorted(nodes, key=_clock)
     askers = _askers(listed)
     after = [set[int]() for _ in listed]
-    for edges in (_seq_edges(listed), _link_edges(listed), [(asker, result) for result, asker in askers.items()]):
+    for edges in (_seq_edges(listed), _link_edges(listed, hung), [(asker, result) for result, asker in askers.items()]):
         for first, then in edges:
             after[first].add(then)
     ranks = [_rank(listed, askers, index) for index in range(len(listed))]
@@ -103,13 +104,15 @@ def _seq_edges(nodes: Sequence[Node]) -> list[Edge]:
     return edges
 
 
-def _link_edges(nodes: Sequence[Node]) -> list[Edge]:
+def _link_edges(nodes: Sequence[Node], hung: Mapping[str, Place]) -> list[Edge]:
     """From parent and predecessor; what has no parent hangs under the root."""
-    at = {node.link.key: index for index, node in enumerate(nodes) if node.link is not None}
+    linked = [(index, node.link) for index, node in enumerate(nodes) if node.link is not None]
+    at = {link.alias: index for index, link in linked if link.alias} | {link.key: index for index, link in linked}
     root = root_key(node.link for node in nodes if node.link is not None)
     edges: list[Edge] = []
     for index, node in enumerate(nodes):
         if node.link is not None:
-            parent = "" if node.link.root else node.link.parent or root
+            above = "" if node.link.root else node.link.parent or root
+            parent = next((key for key in (above, *ancestors(above, hung)) if key in at), "")
             edges += [(at[key], index) for key in (parent, node.link.after) if key in at and at[key] != index]
     return edges

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from millstream.dialects.reading import Place
 from millstream.events import MAX_SEQ, TrajectoryEnded
 from millstream.settings import Assembly
 
@@ -27,15 +28,17 @@ class Run(Struct):
     ``born``: the time inside the id, −1 when it tells none. ``age_ms`` is where the maximum age counts
     from (the first event, or the reopening). ``graced``: the grace after a linked root's end is over.
     A lane holds sequenced events by seq: ``lane`` those of the first ``producer``, ``others`` of the
-    rest; ``spans`` hold linked ones by key. ``last``: the last seq of each producer that an end event
-    listed, None while no end came. ``identities``: of every event ever seen (event ids; for linked
+    rest; ``spans`` hold linked ones by key, ``aliases`` the second keys of all that ever were, ``hung`` where
+    the spans of a dialect hang, also of those that tell no event. ``last``: the last seq of each producer
+    that an end event listed, None while no end came. ``identities``: of every event ever seen (event ids; for linked
     events the hash of the line), in order of arrival, with where it lay: offset << `INDEX_BITS` + index.
     What the hot path touches stands first.
 
     ``asked``, ``answered`` and ``end_reason`` spare decoding the lines again when the run is sealed;
     ``disturbed`` says that an accepted event was taken out again, so that they can't be trusted.
     Derived: ``plain`` (``producer`` while the run is open, its end unknown and without links, else None),
-    ``heavy`` (it may reach a cap), ``weight`` (its bytes, −1 while nobody asked), ``scheduled`` (its timer).
+    ``rooted`` (a span of it is a root), ``heavy`` (it may reach a cap), ``weight`` (its bytes, −1 while
+    nobody asked), ``scheduled`` (its timer).
     """
 
     producer: str
@@ -59,12 +62,15 @@ class Run(Struct):
     conflicts: int = 0
     imported: bool = False
     linked: bool = False
+    rooted: bool = False
     graced: bool = False
     disturbed: bool = False
     end_reason: str = ""
     last: dict[str, int] | None = None
     others: dict[str, dict[int, bytes]] = field(default_factory=dict)
     spans: dict[str, bytes] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    hung: dict[str, Place] = field(default_factory=dict)
 
     @property
     def lanes(self) -> dict[str, dict[int, bytes]]:
@@ -80,8 +86,13 @@ class Run(Struct):
 
     @property
     def events(self) -> int:
-        """How many events it holds."""
-        return sum(map(len, self.lanes.values())) + len(self.spans)
+        """How many events it holds, and spans that tell none."""
+        return sum(map(len, self.lanes.values())) + max(len(self.spans), len(self.hung))
+
+    @property
+    def silent(self) -> bool:
+        """Whether it holds no event: all that came are spans that tell none."""
+        return not (self.spans or self.lane or any(self.others.values()))
 
     @property
     def size(self) -> int:
@@ -125,6 +136,8 @@ class Timers(Struct, frozen=True):
         """When something happens to a run by itself."""
         if run.reason:
             return max(run.sealed_ms, run.born) + self.retain
+        if run.hung and run.silent:
+            return run.last_ms + self.gap
         if run.end_ms >= 0:
             return min(run.end_ms + self.patience(run), run.age_ms + self.max_age)
         return min(run.last_ms + self.idle, run.age_ms + self.max_age)

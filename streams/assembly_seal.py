@@ -8,7 +8,7 @@ import msgspec
 from blake3 import blake3
 
 from millstream.events import TrajectoryEnded
-from millstream.streams.assembly_links import mend_links
+from millstream.streams.assembly_links import mend_links, with_agents
 from millstream.streams.assembly_node import answers, asks, nodes
 from millstream.streams.assembly_order import ordered
 from millstream.streams.assembly_run import Run, gapless, missing_seqs
@@ -21,7 +21,7 @@ _SAID = {reason: f'"status":"{status}","reason":"{reason}"'.encode() for reason,
 
 def whole(run: Run) -> bool:
     """Whether nothing is missing: every seq is there and no link dangles."""
-    return gapless(run) and not (run.spans and mend_links(nodes(run.spans.values())).broken)
+    return gapless(run) and not (run.spans and mend_links(nodes(run.spans.values()), run.hung).broken)
 
 
 def lacking(run: Run) -> SealReason:
@@ -76,8 +76,8 @@ def seal(trajectory_id: str, run: Run, reason: SealReason, partition: int, mappi
 
 def _decoded(run: Run) -> tuple[list[bytes], list[str], list[str], str, tuple[str, ...]]:
     """(lines in order, calls asked, calls answered, end reason, broken links), from the events again."""
-    mended = mend_links(nodes(run.lines()))
-    listed = ordered(mended.nodes)
+    mended = mend_links(with_agents(nodes(run.lines()), run.hung), run.hung)
+    listed = ordered(mended.nodes, run.hung)
     return (
         [node.raw for node in listed],
         [call for node in listed for call in asks(node.event)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from millstream.dialects.reading import Place
 from millstream.errors import Unavailable
 from millstream.streams.assembly_closed import Stones
 from millstream.streams.assembly_ledger import Ledger
@@ -29,6 +30,8 @@ class PackedRun(Struct, array_like=True, frozen=True):
     identities: list[tuple[str, int]]
     calls: tuple[list[str], list[str]]
     end_reason: str
+    aliases: list[tuple[str, str]] = []
+    hung: list[tuple[str, Place]] = []
 
 
 class Packed(Struct, array_like=True, frozen=True):
@@ -62,6 +65,8 @@ def pack_run(trajectory_id: str, run: Run) -> PackedRun:
         list(run.identities.items()),
         (run.asked, run.answered),
         run.end_reason,
+        sorted(run.aliases.items()),
+        sorted(run.hung.items()),
     )
 
 
@@ -99,6 +104,9 @@ def unpack_run(packed: PackedRun) -> Run:
         last=None if packed.last is None else dict(packed.last),
         others=lanes,
         spans=dict(packed.spans),
+        rooted=any(place.root for _, place in packed.hung),
+        aliases=dict(packed.aliases),
+        hung=dict(packed.hung),
     )
 
 

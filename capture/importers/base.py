@@ -8,7 +8,7 @@ duplicates. Records carry the header ``import``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ import msgspec
 from msgspec import Struct
 
 from millstream import settings
+from millstream.capture import otlp
 from millstream.capture.edge import Edge
-from millstream.capture.importers import ndjson
+from millstream.capture.importers import ndjson, otlp_files
 from millstream.capture.importers.chat import events
 from millstream.capture.importers.formats import FORMATS, Format, format_of
 from millstream.capture.importers.reading import Row, RowProblem, files, rows
+from millstream.capture.raw import RawEdge
 from millstream.capture.shipping import HEADERS, Line, by_partition, messages
 from millstream.codec import digest
 from millstream.errors import EventError, SettingsError, Undecodable
@@ -67,7 +69,7 @@ def import_into(log: Log, paths: Sequence[Path], options: Options = Options(), *
     """Import into ``telemetry`` and count; with ``dry_run`` count only. Raises `SettingsError`, `Unavailable`."""
     result = Imported(files=len(files(list(paths))))
     known: set[str] = set()
-    held: list[Line] = []
+    held: dict[tuple[tuple[str, str], ...], list[Line]] = {}
     size = 0
     for item in import_paths(paths, options):
         if isinstance(item, RowProblem):
@@ -76,23 +78,27 @@ def import_into(log: Log, paths: Sequence[Path], options: Options = Options(), *
         lines = [(item.key, line) for line in (item.value or b"").splitlines()]
         known.add(item.key)
         result.events += len(lines)
-        held += lines
+        held.setdefault(tuple(sorted(item.headers.items())), []).extend(lines)
         size += len(item.value or b"")
         if size >= _APPEND_BYTES:
             _append(log, held, result, dry_run=dry_run)
-            held, size = [], 0
+            held, size = {}, 0
     _append(log, held, result, dry_run=dry_run)
     result.trajectories = len(known)
     return result
 
 
-def _append(log: Log, lines: Iterable[Line], result: Imported, *, dry_run: bool) -> None:
-    for partition, part in by_partition(lines, log.partitions(TELEMETRY.name)).items():
-        made = list(messages(part, _HEADERS))
-        if not dry_run:
-            log.append(TELEMETRY.name, made, partition)
-        result.records += len(made)
-        result.bytes += sum(len(message.value or b"") for message in made)
+def _append(
+    log: Log, held: Mapping[tuple[tuple[str, str], ...], Iterable[Line]], result: Imported, *, dry_run: bool
+) -> None:
+    """Append lines, by the headers of their records."""
+    for headers, lines in held.items():
+        for partition, part in by_partition(lines, log.partitions(TELEMETRY.name)).items():
+            made = list(messages(part, dict(headers)))
+            if not dry_run:
+                log.append(TELEMETRY.name, made, partition)
+            result.records += len(made)
+            result.bytes += sum(len(message.value or b"") for message in made)
 
 
 def _imported(paths: list[Path], options: Options) -> Iterator[Message | RowProblem]:
@@ -105,12 +111,12 @@ class _File:
 
     def __init__(self, path: Path, options: Options) -> None:
         self._path, self._options = path, options
-        self._edge = Edge(options.capture)
+        self._edge, self._raw_edge = Edge(options.capture), RawEdge(options.capture)
         self._sizes: Counter[str] = Counter()
         self._seen: Counter[str] = Counter()
         self._same: Counter[str] = Counter()
         for row in rows(path):
-            if isinstance(row, Row) and not ndjson.is_event(row.value):
+            if isinstance(row, Row) and not (ndjson.is_event(row.value) or otlp_files.is_otlp(row.value)):
                 self._count(row.value)
 
     def _count(self, value: Any) -> None:
@@ -128,6 +134,9 @@ class _File:
             if isinstance(row, RowProblem):
                 yield row
                 continue
+            if self._options.format in ("auto", "otlp") and otlp_files.is_otlp(row.value):
+                yield from self._spans(row)
+                continue
             for made in self._told(row):
                 if isinstance(made, EventError):
                     yield RowProblem(str(self._path), row.number, str(made))
@@ -138,6 +147,17 @@ class _File:
                     held = []
                 held += lines
         yield from messages(held, _HEADERS)
+
+    def _spans(self, row: Row) -> Iterator[Message | RowProblem]:
+        """The spans of a row, as they are told; what can become no trajectory is kept and reported."""
+        for signal, part in otlp_files.parts(row.value, self._raw_edge):
+            if isinstance(part, otlp.Refused):
+                yield RowProblem(str(self._path), row.number, part.reason)
+                continue
+            if part.problem:
+                yield RowProblem(str(self._path), row.number, f"kept as a dead letter: {part.problem}")
+            headers = {**otlp.headers(signal, self._options.capture), "import": "1"}
+            yield from messages([(part.key, part.line)], headers)
 
     def _told(self, row: Row) -> Iterator[list[AnyEvent] | EventError]:
         """The events of each run of a row, or why it is none."""

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from millstream.capture import values
+from millstream import values
 from millstream.codec import digest
 from millstream.errors import Undecodable
 from millstream.events import (

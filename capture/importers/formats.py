@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from millstream.capture.importers import inspect_logs, langfuse, openai_chat, responses, swe_agent, who_and_when
 from millstream.capture.importers.chat import ChatRun
+from millstream.dialects import items
 
 
 def _alone(_row: Any) -> str:
@@ -34,14 +35,14 @@ class Format(Struct, frozen=True):
 
 RUNS = (
     Format("tau-bench", openai_chat.is_tau_bench, openai_chat.tau_bench_run, openai_chat.group_key),
-    Format("responses", responses.is_responses, responses.responses_run, responses.group_key),
+    Format("responses", items.is_responses, responses.responses_run, responses.group_key),
     Format("inspect", inspect_logs.is_inspect, inspect_logs.inspect_run, inspect_logs.group_key, inspect_logs.samples),
     Format("langfuse", langfuse.is_langfuse, langfuse.langfuse_run),
     Format("who-and-when", who_and_when.is_who_and_when, who_and_when.who_and_when_run),
     Format("swe-agent", swe_agent.is_swe_agent, swe_agent.swe_agent_run, swe_agent.task_key),
     Format("openai", openai_chat.is_chat, openai_chat.chat_run, openai_chat.group_key),
 )
-FORMATS = ("auto", "millstream", *(known.name for known in RUNS))
+FORMATS = ("auto", "millstream", "otlp", *(known.name for known in RUNS))
 
 
 def format_of(row: Any, wanted: str) -> Format | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from millstream.capture import values
+from millstream import values
 from millstream.capture.importers import members
 from millstream.capture.importers.chat import ChatRun, Judgement
 from millstream.errors import Undecodable

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from millstream.capture import values
+from millstream import values
 from millstream.capture.importers import members
 from millstream.capture.importers.chat import ChatRun, Judgement
-from millstream.capture.importers.foreign import decoded, result_text
 from millstream.capture.importers.langfuse_spans import Call, Span, calls, spans
+from millstream.dialects.messages import decoded, result_text
 from millstream.errors import Undecodable
 
 _USAGE = {

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from millstream.capture import values
-from millstream.capture.importers.foreign import decoded, input_messages, output_messages, tool_definitions
+from millstream import values
+from millstream.dialects.messages import decoded, input_messages, output_messages, tool_definitions
 
 _AGENT = re.compile(r"^(?:invoke_agent |agent_run )?\[?(.*?)\]?$", re.DOTALL)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from millstream.capture import values
-from millstream.capture.tasks import tools_hash
+from millstream import values
 from millstream.codec import digest
 from millstream.errors import Undecodable
 from millstream.events import Interface, Task, TaskId
+from millstream.tasks import tools_hash
 
 _LONGEST = 500
 """Characters of a text that is still a member of metadata."""

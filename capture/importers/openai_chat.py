@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from millstream.capture import values
+from millstream import values
 from millstream.capture.importers import members
 from millstream.capture.importers.chat import ChatRun
-from millstream.capture.tasks import task_id, tools_hash
 from millstream.codec import digest
 from millstream.errors import Undecodable
 from millstream.events import EndReason, Interface, Split, Task, TaskId
+from millstream.tasks import task_id, tools_hash
 
 _TASK_FIELDS = ("question", "reference", "split_key", "family", "metadata")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.capture import values
+from millstream import values
 from millstream.capture.importers import members
 from millstream.capture.importers.chat import ChatRun
 from millstream.errors import Undecodable

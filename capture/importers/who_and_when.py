@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millstream.capture import values
+from millstream import values
 from millstream.capture.importers import members
 from millstream.capture.importers.chat import ChatRun, Judgement
 from millstream.errors import Undecodable

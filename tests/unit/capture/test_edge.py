@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from millstream.capture.bounds import cut
 from millstream.capture.edge import Edge
-from millstream.capture.values import plain, tool_call
 from millstream.codec import decode_lines
 from millstream.events import (
     EventId,
@@ -26,6 +25,7 @@ from millstream.events import (
     TrajectoryStarted,
 )
 from millstream.settings import Capture
+from millstream.values import plain, tool_call
 
 
 def event(kind, **fields):

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.capture.importers import foreign
 from millstream.capture.importers.base import Options, import_paths
 from millstream.capture.importers.chat import events as run_events
 from millstream.capture.importers.formats import FORMATS, RUNS, format_of
 from millstream.capture.importers.langfuse import nanoseconds
 from millstream.capture.importers.reading import RowProblem
 from millstream.codec import decode_lines
+from millstream.dialects import messages as foreign
 from millstream.errors import EventError
 from millstream.events import FeedbackGiven, MessageReceived, ModelResponded, ToolReturned, TrajectoryEnded
 from millstream.examples.data import make, others
@@ -127,7 +127,7 @@ def test_every_format_has_a_row_here():
     assert {name: format_of(row, "auto").name for name, row in VALID.items()} == {
         known.name: known.name for known in RUNS
     }
-    assert {*VALID, "auto", "millstream"} == set(FORMATS)
+    assert {*VALID, "auto", "millstream", "otlp"} == set(FORMATS)
 
 
 def test_groups_and_attempts_of_examples(root):

@@ -87,3 +87,9 @@ def mill() -> Mill:
 def crowded() -> Mill:
     """A log whose partition holds three runs at most."""
     return Mill(msgspec.structs.replace(QUICK, max_open=3))
+
+
+@pytest.fixture
+def mill_of() -> type[Mill]:
+    """More logs of the kind, for comparing."""
+    return Mill

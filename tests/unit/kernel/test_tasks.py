@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.capture.tasks import split_of, task_id, tools_hash
 from millstream.events import Interface
+from millstream.tasks import split_of, task_id, tools_hash
 
 
 def test_shares_are_kept():

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from millstream.capture import values
-from millstream.capture.importers import responses
+from millstream import values
+from millstream.dialects import items
 from millstream.errors import Undecodable
 
 _ROLES = {"model": "assistant", "ai": "assistant", "human": "user"}
@@ -91,9 +91,9 @@ def _messages(value: Any, depth: int) -> Iterator[dict[str, Any]]:
 
 
 def _listed(value: list[Any], depth: int) -> Iterator[dict[str, Any]]:
-    if responses.is_items(value):
+    if items.is_items(value):
         try:
-            yield from responses.chat_messages(value)
+            yield from items.chat_messages(value)
         except Undecodable:
             return
         return
@@ -108,7 +108,7 @@ def _listed(value: list[Any], depth: int) -> Iterator[dict[str, Any]]:
 def _of_object(value: dict[str, Any], depth: int) -> Iterator[dict[str, Any]]:
     if "role" in value:
         yield from _message(value)
-    elif value.get("object") == "response" or responses.is_responses(value):
+    elif value.get("object") == "response" or items.is_responses(value):
         yield from _listed(value["output"] if isinstance(value.get("output"), list) else [], depth)
     elif "contents" in value:
         yield from _instruction(values.mapping(value.get("config")) or value)
