@@ -97,6 +97,8 @@ class DialectFold(Fold):
             self.settle(name, run)
 
     def _opened(self, name: str, *, imported: bool) -> Run:
+        if len(self.runs) >= self.most_open:
+            self.make_room()
         run = self.runs[name] = new_run("", self.now, None, imported=imported)
         run.linked, run.plain = True, None
         self.sealing.start(name, run)

@@ -110,6 +110,9 @@ class Lifetimes:
         if due is None:
             return
         _, name, run = due
+        if run.hung and run.silent:
+            del self.runs[name]
+            return
         if not run.reason:
             self.seal_run(name, run, "idle_timeout", self.now)
         if name in self.runs:

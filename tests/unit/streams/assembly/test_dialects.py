@@ -140,6 +140,15 @@ def test_a_trace_without_any_agent_makes_no_trajectory(mill):
     assert (mill.trajectories, mill.assembler.open, mill.counts()) == ([], 0, {"unmapped": 2, "tick": 1})
 
 
+def test_a_crowd_of_silent_traces_makes_room(crowded):
+    """Traces without events are held like any others, and leave without a trajectory."""
+    for number in range(1, 9):
+        tell(crowded, span(1, trace=f"{number:032x}"))
+    tell(crowded, *a_run())
+    assert (crowded.assembler.open, crowded.trajectories) == (3, [])
+    assert shown(sealed(crowded)) == RUN
+
+
 def test_an_agent_below_a_web_server(mill):
     """The root may be a span of no agent; the run ends with it."""
     tell(mill, agent(2, 1), chat(3, 2, [said("user", "q")], [said("assistant", "a")], at=1), span(1, name="POST /ask"))
