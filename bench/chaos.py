@@ -33,6 +33,8 @@ from chaos_cluster import PARTITIONS, Cluster
 from chaos_verdict import judge, undisturbed
 from services import missing_for_kafka, missing_for_redis
 
+BREATH_S = 1.0
+"""The least between two faults: one that comes while nothing has happened since the last tries nothing new."""
 GOOD_ENDS = {" 0", " -15"}
 """How a process may end beside being killed: politely."""
 
@@ -44,6 +46,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=1000, help="runs of agents the events belong to")
     parser.add_argument("--faults", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=0.0, help="how long to send (default: 4 s a fault)")
+    parser.add_argument("--only", metavar="WORDS", default="", help="only faults whose name has these words")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--topic-deleted", action="store_true")
     parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES")
@@ -78,7 +81,7 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     try:
         cluster.start()
         cluster.produce(told, sent / seconds)
-        done = disturb(cluster, options.faults, seconds, chance)
+        done = disturb(cluster, chaos_faults.plan(options.faults, chance, options.only), seconds, chance)
         settled = cluster.settle()
         verdict = judge(cluster.runtime, wanted)
     finally:
@@ -102,13 +105,13 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def disturb(cluster: Cluster, count: int, seconds: float, chance: random.Random) -> Counter[str]:
+def disturb(cluster: Cluster, names: list[str], seconds: float, chance: random.Random) -> Counter[str]:
     """Do the faults, spread at random over the time that the producer sends."""
     done: Counter[str] = Counter()
     began = time.monotonic()
-    moments = sorted(chance.uniform(0, seconds) for _ in range(count))
-    for moment, name in zip(moments, chaos_faults.plan(count, chance), strict=True):
-        cluster.wait(max(0.2, began + moment - time.monotonic()))
+    moments = sorted(chance.uniform(0, seconds) for _ in names)
+    for moment, name in zip(moments, names, strict=True):
+        cluster.wait(max(BREATH_S, began + moment - time.monotonic()))
         said = chaos_faults.FAULTS[name][0](cluster, chance)
         print(f"[{time.monotonic() - began:6.1f} s] {name} {said}", file=sys.stderr, flush=True)
         done[name] += name != "death at a failpoint"

@@ -73,10 +73,11 @@ class Cluster:
         self.rate = 0.0
         self.ended: Counter[str] = Counter()
         """How processes ended, by stage and exit code, but for those that were killed on purpose."""
+        self._told = 0.0
         self.died: Counter[str] = Counter()
         """Deaths at failpoints."""
         self._environment = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
-        self._environment["OMP_NUM_THREADS"] = "1"
+        self._environment |= {"OMP_NUM_THREADS": "1", "MILLSTREAM_DEBUG": os.environ.get("MILLSTREAM_DEBUG", "")}
 
     def start(self) -> None:
         """Servers, topics, workers."""
@@ -95,13 +96,15 @@ class Cluster:
         for worker in self.workers.values():
             self.run(worker)
 
-    def run(self, worker: Worker, *, failpoint: str = "", wrapper: tuple[str, ...] = (), words: tuple[str, ...] = ()) -> None:
+    def run(
+        self, worker: Worker, *, failpoint: str = "", environment: dict[str, str] | None = None, words: tuple[str, ...] = ()
+    ) -> None:
         """Start a worker in its place, to die at a failpoint perhaps."""
         worker.failpoint, worker.wanted = failpoint, True
-        environment = self._environment | ({"MILLSTREAM_FAILPOINT": failpoint} if failpoint else {})
+        environment = self._environment | (environment or {}) | ({"MILLSTREAM_FAILPOINT": failpoint} if failpoint else {})
         with (self.folder / f"{worker.slot}.txt").open("ab") as told:
             worker.process = subprocess.Popen(
-                [*wrapper, *COMMAND, "worker", worker.stage, "--instance", worker.slot, *words],
+                [*COMMAND, "worker", worker.stage, "--instance", worker.slot, *words],
                 cwd=self.folder, env=environment, stdout=told, stderr=told, start_new_session=True,
             )  # fmt: skip
 
@@ -125,7 +128,8 @@ class Cluster:
             assert worker.process is not None
             worker.process.send_signal(by)
             worker.process.wait(60)
-        worker.process = None
+            worker.process = None
+        self._note(worker)
 
     def tend(self) -> None:
         """Fill the places whose process has ended, and note how it ended."""
@@ -134,17 +138,23 @@ class Cluster:
                 if worker.process is None and worker.wanted:
                     self.run(worker)
                 continue
-            code = worker.process.returncode
-            if worker.failpoint and code == -signal.SIGKILL:
-                self.died[worker.failpoint.partition(":")[0]] += 1
-            else:
-                self.ended[f"{worker.stage} {code}"] += 1
-            worker.process = None
+            self._note(worker)
             if worker.wanted:
                 self.run(worker)
         if self.producer and self.producer.poll() not in (None, 0):
             self.ended[f"producer {self.producer.returncode}"] += 1
             self.resume()
+
+    def _note(self, worker: Worker) -> None:
+        """How a process ended by itself."""
+        if worker.process is None:
+            return
+        code = worker.process.returncode
+        if worker.failpoint and code == -signal.SIGKILL:
+            self.died[worker.failpoint.partition(":")[0]] += 1
+        else:
+            self.ended[f"{worker.stage} {code}"] += 1
+        worker.process = None
 
     def wait(self, seconds: float) -> None:
         """Let it work, tended."""
@@ -162,17 +172,29 @@ class Cluster:
             with contextlib.suppress(Unavailable):
                 if sent and self.lag() == 0 and self.behind() == 0:
                     return time.monotonic() - began
+                self.tell(f"{self.lags()} behind; the buffer {self.behind()}")
         raise TimeoutError(f"not caught up after {patience_s:.0f} s: {self.lag()} records behind")
+
+    def tell(self, what: str) -> None:
+        """Say it, at most every five seconds."""
+        if time.monotonic() > self._told + 5:
+            self._told = time.monotonic()
+            print(f"           {what}", file=sys.stderr, flush=True)
 
     def lag(self) -> int:
         """Records that the stages have not read."""
+        return sum(self.lags().values())
+
+    def lags(self) -> dict[str, int]:
+        """The same by stage and partition, those that are 0 left out."""
         held = {(p.stage, p.topic, p.partition): p.offset for p in self.runtime.store.positions()}
         log = self.runtime.log
-        return sum(
-            log.bounds(topic, partition)[1] - held.get((stage, topic, partition), 0)
+        every = {
+            f"{stage}:{partition}": log.bounds(topic, partition)[1] - held.get((stage, topic, partition), 0)
             for stage, topic in CAUGHT_UP
             for partition in range(log.partitions(topic))
-        )
+        }
+        return {place: count for place, count in every.items() if count}
 
     def behind(self) -> int:
         """Decisions that the buffer has not applied."""

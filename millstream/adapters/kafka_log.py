@@ -11,6 +11,7 @@ the stamp, and the folds of the stages make it monotone: what they get depends o
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -187,7 +188,8 @@ class KafkaLog:
     def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            producer.close(timeout=0)
+            with contextlib.suppress(KafkaError):  # it has nobody to tell: what it did not send was told by `append`
+                producer.close(timeout=0)
 
     # reading
 
