@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import chaos_path  # noqa: F401 — before `services`
 from chaos_stream import save
 from services import KafkaNode, RedisServer
 
@@ -97,11 +98,18 @@ class Cluster:
             self.run(worker)
 
     def run(
-        self, worker: Worker, *, failpoint: str = "", environment: dict[str, str] | None = None, words: tuple[str, ...] = ()
+        self,
+        worker: Worker,
+        *,
+        failpoint: str = "",
+        environment: dict[str, str] | None = None,
+        words: tuple[str, ...] = (),
     ) -> None:
         """Start a worker in its place, to die at a failpoint perhaps."""
         worker.failpoint, worker.wanted = failpoint, True
-        environment = self._environment | (environment or {}) | ({"MILLSTREAM_FAILPOINT": failpoint} if failpoint else {})
+        environment = (
+            self._environment | (environment or {}) | ({"MILLSTREAM_FAILPOINT": failpoint} if failpoint else {})
+        )
         with (self.folder / f"{worker.slot}.txt").open("ab") as told:
             worker.process = subprocess.Popen(
                 [*COMMAND, "worker", worker.stage, "--instance", worker.slot, *words],

@@ -42,7 +42,7 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "good": verdict.good and flat and not cluster.ended, "minutes": options.soak, "rate": options.rate,
         **verdict._asdict(), "settled_s": round(settled, 1), "growth": growth, "curve": curve,
-        "ended_otherwise": dict(cluster.ended),
+        "ended": dict(cluster.ended),
     }  # fmt: skip
 
 

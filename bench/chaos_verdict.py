@@ -43,27 +43,35 @@ def lines(log: Log, topic: str) -> Iterator[dict[str, Any]]:
 
 def outcome(log: Log) -> Outcome:
     """What the log says came of it."""
-    runs, grades, decisions, dead = Counter(), Counter(), Counter(), Counter()
+    found = Outcome(Counter(), Counter(), Counter(), Counter())
     for one in lines(log, TRAJECTORIES.name):
         if "events" in one:
-            runs[one["id"], one.get("revision", 1), one["content_hash"], one.get("status", "complete")] += 1
-    for one in lines(log, GRADES.name):
-        if one["kind"] == "GradeGiven":
-            grade = tuple(sorted((k, str(v)) for k, v in one["grade"].items()))
-            grades[one["trajectory_id"], one["revision"], one["epoch"], one.get("attempt", 1), grade] += 1
-        elif one["kind"] == "GradingFinished":
-            grades[one["trajectory_id"], one["revision"], "finished"] += 1
-    for one in lines(log, BUFFER_EVENTS.name):
-        if one["kind"] == "RolloutAdmitted":
-            decisions[one["trajectory_id"], "admitted", one["reward"], round(one["advantage"], 9)] += 1
-        elif one["kind"] == "RolloutRefused":
-            decisions[one["trajectory_id"], "refused", one["reason"]] += 1
-        elif one["kind"] == "GroupClosed":
-            decisions[one["group"], "closed", one["size"], one["rewarded"]] += 1
+            found.trajectories[
+                one["id"], one.get("revision", 1), one["content_hash"], one.get("status", "complete")
+            ] += 1
+    found.grades.update(_graded(one) for one in lines(log, GRADES.name) if one["kind"] != "Tick")
+    found.decisions.update(fact for one in lines(log, BUFFER_EVENTS.name) if (fact := _decided(one)))
     for one in lines(log, DEAD_LETTERS.name):
         original = hashlib.sha256(one["original"].encode()).hexdigest()
-        dead[one["stage"], one["reason"], one["size"], original] += 1
-    return Outcome(runs, grades, decisions, dead)
+        found.dead_letters[one["stage"], one["reason"], one["size"], original] += 1
+    return found
+
+
+def _graded(one: dict[str, Any]) -> tuple[Any, ...]:
+    if one["kind"] == "GradingFinished":
+        return one["trajectory_id"], one["revision"], "finished"
+    grade = tuple(sorted((key, str(value)) for key, value in one["grade"].items()))
+    return one["trajectory_id"], one["revision"], one["epoch"], one.get("attempt", 1), grade
+
+
+def _decided(one: dict[str, Any]) -> tuple[Any, ...]:
+    """What was decided; () for what comes later (evictions, leases)."""
+    kind = one["kind"]
+    if kind == "RolloutAdmitted":
+        return one["trajectory_id"], "admitted", one["reward"], round(one["advantage"], 9)
+    if kind == "RolloutRefused":
+        return one["trajectory_id"], "refused", one["reason"]
+    return (one["group"], "closed", one["size"], one["rewarded"]) if kind == "GroupClosed" else ()
 
 
 def undisturbed(folder: Path, told: list[tuple[int, Message]]) -> Outcome:
@@ -91,7 +99,9 @@ class Verdict(NamedTuple):
 
     @property
     def good(self) -> bool:
-        return not (self.lost or self.doubled or self.invented) and self.balanced and self.caught_up and self.buffer_equal
+        return (
+            not (self.lost or self.doubled or self.invented) and self.balanced and self.caught_up and self.buffer_equal
+        )
 
 
 def judge(runtime: Runtime, wanted: Outcome) -> Verdict:

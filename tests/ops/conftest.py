@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -38,18 +40,33 @@ def raw(root: Path) -> str:
     return (root / "docker-compose.yml").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def compose(raw):
-    """docker-compose.yml, merged and interpolated."""
+    """docker-compose.yml, merged and interpolated; a test's own copy."""
     return interpolated(yaml.safe_load(raw), SECRETS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def services(compose):
     return compose["services"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def ours(services):
     """Our own services, by name."""
     return {name: one for name, one in services.items() if one["image"].startswith("millstream:")}
+
+
+def until(condition, patience_s=60):
+    """Ask until it is so, and return what it said."""
+    deadline = time.monotonic() + patience_s
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, "it did not come about"
+        threading.Event().wait(0.1)
+    return answer
+
+
+@pytest.fixture(scope="session")
+def wait_until():
+    """`until`, for tests."""
+    return until
