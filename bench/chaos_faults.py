@@ -13,6 +13,7 @@ from typing import Final
 from chaos_cluster import PARTITIONS, Cluster, Worker
 
 from millstream import failpoints
+from millstream.errors import Unavailable
 
 OF_STAGES: Final = (
     failpoints.BEFORE_COMMIT, failpoints.BEFORE_PUBLISH, failpoints.IN_PUBLISH, failpoints.AFTER_PUBLISH,
@@ -111,17 +112,26 @@ def delete_group(cluster: Cluster, chance: random.Random) -> str:
     for worker in mine:
         worker.wanted = False
         cluster.kill(worker, signal.SIGTERM)
-    with cluster.runtime.topics() as topics:
-        admin, name = topics.client.admin(), topics.cluster.topic(f"millstream-{stage}")
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
-            told = admin.delete_groups([name])
-            if told[name] != "NonEmptyGroupError":
-                break
-            cluster.wait(0.5)
+    name, told = f"millstream-{stage}", "never empty"
+    until = time.monotonic() + 20
+    while time.monotonic() < until and told != "OK":
+        told = _delete(cluster, name)
+        cluster.wait(0.5)
     for worker in mine:
         cluster.run(worker)
-    return f"{name} {told[name] or ''}"
+    return f"{name} {told}"
+
+
+def _delete(cluster: Cluster, name: str) -> str:
+    """Ask once; what the broker said."""
+    from kafka.errors import KafkaError
+
+    with cluster.runtime.topics() as topics:
+        group = topics.cluster.topic(name)
+        try:
+            return str(topics.client.admin().delete_groups([group])[group])
+        except (KafkaError, Unavailable) as error:
+            return type(error).__name__
 
 
 def faketime() -> Path | None:

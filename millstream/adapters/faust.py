@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from millstream.adapters.kafka_cluster import Cluster
-from millstream.errors import MillstreamError, MissingExtra
+from millstream.errors import MillstreamError, MissingExtra, Unavailable
 from millstream.ports import Record
 
 FULL_S = 0.01
@@ -84,21 +84,34 @@ def run(cluster: Cluster, group: Group, member: Member) -> None:
     """
     faust = _library()
     _quiet()
+    try:
+        group.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(f"{group.folder}: {error.strerror}; make it a folder that can be written") from None
     app = _app(faust, cluster, group, member)
     worker = faust.Worker(app, quiet=True, override_logging=False, redirect_stdouts=False, loop=app.loop)
     trouble: list[MillstreamError] = []
     hands = threading.Thread(target=_work, args=(member, worker, trouble), name="stage")
     hands.start()
+    failed = False
     try:
-        with contextlib.suppress(SystemExit):
-            worker.execute_from_commandline()
+        worker.execute_from_commandline()
+    except SystemExit as ended:
+        failed = bool(ended.code)
     finally:
         member.end()
         hands.join()
     if trouble:
         raise trouble[0]
-    if app.crash_reason is not None:
-        raise _told(app.crash_reason, cluster)
+    if app.crash_reason is not None or failed:
+        raise _told(app.crash_reason or _why_not_started(worker), cluster)
+
+
+def _why_not_started(worker: Any) -> BaseException:
+    """What kept Faust from starting; it ends its process without a word that can be caught."""
+    starting = worker._starting_fut  # noqa: SLF001 — kept nowhere else
+    told = starting.exception() if starting is not None and starting.done() and not starting.cancelled() else None
+    return told or RuntimeError("the consumer group ended by itself")
 
 
 def _library() -> Any:
@@ -243,6 +256,4 @@ def _credentials(faust: Any, cluster: Cluster) -> Any:
 
 
 def _told(reason: BaseException, cluster: Cluster) -> Exception:
-    from millstream.errors import Unavailable
-
     return Unavailable(f"{cluster.url}: {type(reason).__name__}: {reason}")

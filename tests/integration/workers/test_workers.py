@@ -36,3 +36,23 @@ def test_one_worker_assembles_and_ends_cleanly(works, wait):
     assert sorted(t.id for t in trajectories(mill)) == sorted(f"run-{n}" for n in range(RUNS))
     assert {t.status for t in trajectories(mill)} == {"complete"}
     assert mill.end(worker) == [0]
+
+
+def test_a_named_worker_starts_in_an_empty_folder(works, wait):
+    """With a name of its own it needs nothing in the data directory, not even the directory."""
+    mill = works()
+    record_runs(mill, 4)
+    worker = mill.start("assemble", "--instance", "me")
+    wait(lambda: len(mill.records("trajectories")) >= 4, worker.told)
+    assert mill.end(worker) == [0]
+
+
+def test_a_group_that_cannot_start_is_told(works):
+    """Something that is no folder lies where the group keeps its files: exit 3 with one line, not a silent end."""
+    mill = works()
+    (mill.folder / ".millstream").mkdir()
+    (mill.folder / ".millstream" / "faust").write_text("in the way")
+    done = mill.run("worker", "assemble", "--instance", "me")
+    assert done.returncode == 3, done.stderr
+    assert "make it a folder" in done.stderr
+    assert "Traceback" not in done.stderr
