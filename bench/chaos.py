@@ -8,6 +8,7 @@ the log makes. Exit 1 when anything was lost, doubled or invented.
     python bench/chaos.py                                      20,000 events, 30 faults, about 3 minutes
     python bench/chaos.py --faults 300 --events 200000         the long run
     python bench/chaos.py --topic-deleted                      a topic is deleted and made again under the workers
+    python bench/chaos.py --restore                            backups are restored, and the log makes the rest again
     python bench/chaos.py --soak 20 --rate 500                 no faults: memory flat, lag back to 0
 """
 
@@ -25,6 +26,7 @@ from typing import Any
 
 import chaos_faults
 import chaos_path  # noqa: F401 — before `services`
+import chaos_restore
 import chaos_soak
 import chaos_stream
 import chaos_topic
@@ -48,6 +50,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--only", metavar="WORDS", default="", help="only faults whose name has these words")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--topic-deleted", action="store_true")
+    parser.add_argument("--restore", action="store_true")
     parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES")
     parser.add_argument("--rate", type=float, default=500.0, help="events a second of the soak")
     parser.add_argument("--json", type=Path, help="where the figures go, too")
@@ -59,7 +62,12 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="millstream-chaos-") as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        scenario = chaos_soak.run if options.soak else chaos_topic.run if options.topic_deleted else run
+        others = (
+            (options.soak, chaos_soak.run),
+            (options.topic_deleted, chaos_topic.run),
+            (options.restore, chaos_restore.run),
+        )
+        scenario = next((one for asked, one in others if asked), run)
         report = scenario(folder, options)
     print(json.dumps(report, indent=1))
     if options.json:
