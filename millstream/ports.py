@@ -24,7 +24,9 @@ class Message(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """What a reader gets back. ``log_ms`` is the log's own time, monotone in a partition."""
+    """What a reader gets back. ``log_ms`` is the log's own time, monotone in a partition
+    (a broker's clock may go back; the folds never do).
+    """
 
     topic: str
     partition: int

@@ -6,12 +6,14 @@ kafka-python's admin client carries it (it bootstraps, follows the brokers and r
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from kafka import KafkaAdminClient
 from kafka.errors import (
@@ -32,6 +34,9 @@ from millstream.adapters.kafka_cluster import Cluster
 from millstream.errors import MillstreamError, SettingsError, Stuck, Unavailable
 
 T = TypeVar("T")
+_forkable: WeakSet[Any] = WeakSet()
+"""What has threads of the library: a fork has none of them."""
+os.register_at_fork(after_in_child=lambda: [one.forked() for one in _forkable])
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 MOST_BYTES = 100_000_000
 """The largest answer that is read; a broker's own limit for requests is the same."""
@@ -50,6 +55,11 @@ class KafkaClient:
         self._admin: KafkaAdminClient | None = None
         self._lock = threading.Lock()
         quiet()
+        forks(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: connect anew; the connection is the parent's."""
+        self._admin, self._lock = None, threading.Lock()
 
     def close(self) -> None:
         """Leave the cluster; used again, it connects again."""
@@ -93,6 +103,11 @@ class KafkaClient:
                     raise told(error, self.cluster) from None
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def forks(one: Any) -> None:
+    """Have ``one.forked()`` called in the child of every fork, as long as it lives."""
+    _forkable.add(one)
 
 
 def opened(kind: Callable[..., T], options: dict[str, Any]) -> T:

@@ -31,7 +31,7 @@ from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.record import MemoryRecords
 
-from millstream.adapters.kafka_client import KafkaClient, opened, told
+from millstream.adapters.kafka_client import KafkaClient, forks, opened, told
 from millstream.adapters.kafka_cluster import Cluster
 from millstream.errors import EventError, PositionLost, SettingsError, TooLarge, Unavailable
 from millstream.partition import slot, unslot
@@ -67,6 +67,11 @@ class KafkaLog:
         self._producer: KafkaProducer | None = None
         self._appending = threading.Lock()
         self._ahead_ms = 0
+        forks(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: a producer of its own."""
+        self._producer, self._appending = None, threading.Lock()
 
     def close(self) -> None:
         """Leave the cluster."""

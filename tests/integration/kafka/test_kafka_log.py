@@ -71,6 +71,29 @@ def test_an_append_of_megabytes_is_whole_or_absent_after_kill_9(log, cluster):
     assert count % 200 == 0
 
 
+def test_a_fork_has_connections_of_its_own(log, cluster):
+    """A process that forked after it used the log (a web server, say) goes on, and so does its child."""
+    code = (
+        "import os\n"
+        "from millstream.adapters.kafka_cluster import Cluster\n"
+        "from millstream.adapters.kafka_log import KafkaLog\n"
+        "from millstream.ports import Message\n"
+        "from millstream.settings import KafkaSettings\n"
+        f"log = KafkaLog({cluster!r})\n"
+        "log.append('telemetry', [Message('before', b'')])\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    log.append('telemetry', [Message('child', b'')])\n"
+        "    os._exit(len(log.read('telemetry', 0, 0)))\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2\n"
+        "log.append('telemetry', [Message('after', b'')])\n"
+        "log.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert [r.key for r in log.read("telemetry", 0, 0)] == ["before", "child", "after"]
+
+
 def test_a_record_that_never_fits_is_refused_before_anything_is_sent(log):
     """Too large is an error of the event, not of the broker; nothing of the append is written."""
     most = log.cluster.settings.max_batch_bytes
