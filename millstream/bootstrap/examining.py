@@ -1,21 +1,22 @@
 """Registration: a grader meets the attack battery before it teaches, and what came out is an event.
 
 Built-ins are examined when a pipeline starts (a tenth of a second each, once an epoch). Code of one's own may
-ask a judge that costs money, so it is examined when somebody says so: ``millstream graders attack NAME``.
+ask a judge that costs money, so it is examined when somebody says so: ``millstream graders attack NAME``, or
+``[graders] examine = "all"``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.codec import digest
-from millstream.errors import SettingsError
+from millstream.errors import GraderError, SettingsError
 from millstream.grader_events import AlarmCleared, AlarmRaised, GraderExamined
 from millstream.graders.attacks.battery import VERSION
-from millstream.graders.attacks.examination import examine, examined
-from millstream.graders.attacks.specimens import STANDARD, specimens_of
+from millstream.graders.attacks.examination import Examination, examine, examined
+from millstream.graders.attacks.specimens import STANDARD, Specimen, specimens_of
 from millstream.graders.builtin import BUILTINS, builtin
 from millstream.graders.registry import Grader
 from millstream.ledger import LedgerReader, append_policy_events
@@ -31,7 +32,8 @@ def register(runtime: Runtime) -> None:
     """Examine the built-ins that are enabled or named as gold and have not been yet. Raises `SettingsError`
     when the gold of a gate may not gate.
     """
-    _register(runtime, {g.name: g for g in runtime.graders.graders if g.source == "builtin"})
+    which = runtime.loaded.settings.graders.examine
+    _register(runtime, {g.name: g for g in runtime.graders.graders if which == "all" or g.source == "builtin"})
 
 
 def register_gold(runtime: Runtime) -> None:
@@ -42,8 +44,8 @@ def register_gold(runtime: Runtime) -> None:
 def _register(runtime: Runtime, graders: dict[str, Grader]) -> None:
     ledger = LedgerReader(runtime.log).refresh()
     known = {(e.epoch, e.battery) for e in ledger.graders.examined.values()}
-    wanted = {**_golds(runtime, graders), **graders}
-    found = [_examined(g) for g in wanted.values() if (g.epoch, VERSION) not in known]
+    wanted = {**_golds(runtime, graders), **graders} if runtime.loaded.settings.graders.examine != "none" else {}
+    found = [_examined(runtime, g) for g in wanted.values() if (g.epoch, VERSION) not in known]
     if found:
         append_policy_events(runtime.log, found)
         for event in found:
@@ -78,8 +80,27 @@ def verdicts(runtime: Runtime) -> dict[str, str]:
     return {name: e.verdict for name, e in LedgerReader(runtime.log).refresh().graders.examined.items()}
 
 
-def _examined(made: Grader) -> GraderExamined:
-    return examined(made.name, made.epoch, examine(made, made.low, made.high))
+def _examined(runtime: Runtime, made: Grader) -> GraderExamined:
+    """Examine a grader at the start: one that hangs or dies is untested, and the stream goes on."""
+    if made.source == "builtin":
+        return examined(made.name, made.epoch, examine(made, made.low, made.high))
+    try:
+        return examined(made.name, made.epoch, _met(runtime, made.name, STANDARD)[1])
+    except GraderError as error:
+        found = Examination(verdict="untested", reason=str(error)[:500], tasks=0, asked=len(STANDARD))
+        return examined(made.name, made.epoch, found)
+
+
+def _met(runtime: Runtime, name: str, specimens: Sequence[Specimen]) -> tuple[Grader, Examination]:
+    """A grader, in a child of its own where it needs one, and what the battery found."""
+    from millstream.graders.running import effective
+
+    graders = runtime.one_grader(name)
+    try:
+        made = graders.graders[0]
+        return made, examine(lambda t: effective(graders.grade(t)[0]).grade, made.low, made.high, specimens)
+    finally:
+        graders.close()
 
 
 def attack(runtime: Runtime, name: str, tasks: Path | None = None) -> GraderExamined:
@@ -87,17 +108,11 @@ def attack(runtime: Runtime, name: str, tasks: Path | None = None) -> GraderExam
     `SettingsError` for an unknown grader or tasks of no use, `GraderError` when it hangs or dies.
     """
     from millstream.graders.files import read_tasks
-    from millstream.graders.running import effective
 
     specimens = specimens_of(read_tasks(tasks.read_bytes(), tasks.name).values()) if tasks else STANDARD
     if tasks is not None and not specimens:
         raise SettingsError(f"{tasks.name}: no task to attack: at least two are needed, with different references")
-    graders = runtime.one_grader(name)
-    try:
-        made = graders.graders[0]
-        found = examine(lambda t: effective(graders.grade(t)[0]).grade, made.low, made.high, specimens)
-    finally:
-        graders.close()
+    made, found = _met(runtime, name, specimens)
     event = examined(name, made.epoch, found, own_tasks=tasks is not None)
     append_policy_events(runtime.log, [event])
     return event

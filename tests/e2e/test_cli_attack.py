@@ -50,3 +50,20 @@ def test_ones_own_grader_is_attacked_in_its_child_on_ones_own_tasks(mill):
     done = mill.run("graders", "attack", "mine", "--tasks", "mine.py")
     assert done.returncode == 2
     assert "mine.py" in done.stderr
+
+
+def test_graders_of_ones_own_may_be_examined_at_the_start(mill):
+    """`[graders] examine = "all"`: one that is weak is told by `status`, one that hangs is untested, `up` goes on."""
+    (mill.folder / "mine.py").write_text(
+        "import time\nimport millstream as ms\n@ms.grader\ndef holds(t):\n"
+        "    return ms.score(float(str(t.task.reference) in (t.final_answer or '')))\n"
+        "@ms.grader\ndef hangs(t):\n    time.sleep(60)\n"
+    )
+    graders = '[graders]\nenabled = []\nfiles = ["mine.py"]\nexamine = "all"\ntimeout_s = 1\n'
+    mill.settings(graders + '[reward]\nformula = "holds"\n')
+    assert mill.run("up", "--until-idle").returncode == 0
+    assert {g["name"]: g["examined"] for g in mill.json("graders", "list")["items"]} == {
+        "hangs": "untested",
+        "holds": "weak",
+    }
+    assert any("grader holds@" in note and "weak" in note for note in mill.json("status")["notes"])
