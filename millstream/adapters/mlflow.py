@@ -37,11 +37,13 @@ class MlflowTracker:
     versions (of a server) lie.
     """
 
-    def __init__(self, uri: str, folder: Path) -> None:
+    def __init__(self, uri: str, folder: Path, installation: str = "") -> None:
+        """``installation`` begins the names of models and experiments, where several share a registry."""
         if not uri.startswith(("sqlite:///", "http://", "https://")):
             raise SettingsError(f"storage.tracking = {uri!r}: write sqlite:///NAME or http://HOST:PORT")
         self.uri = uri
         self.folder = folder.resolve()
+        self._installation = installation
         self._lock = threading.RLock()
         self._api: Any = None
         self._experiments: dict[str, str] = {}
@@ -54,12 +56,16 @@ class MlflowTracker:
             if not lineages:
                 self._client.search_experiments(max_results=1)
             for lineage in lineages:
-                self._experiment(lineage)
+                self._experiment(self._named(lineage))
+
+    def _named(self, lineage: str) -> str:
+        return f"{self._installation}.{lineage}" if self._installation else lineage
 
     def start(self, lineage: str, training_id: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> str:
         """Open a run; one of the same training that never ended is marked KILLED."""
         from mlflow.entities import Param, RunTag
 
+        lineage = self._named(lineage)
         with _answers(self.uri):
             experiment = self._experiment(lineage)
             for stale in self._open_runs(experiment, training_id):
@@ -125,6 +131,7 @@ class MlflowTracker:
 
         Two that register at once get two versions: MLflow gives up when it loses the race too often, we try again.
         """
+        lineage = self._named(lineage)
         source = self.log_files(run_id, folder, MODEL)
         with _answers(self.uri):
             self._model(lineage)
@@ -143,6 +150,7 @@ class MlflowTracker:
 
     def registered(self, lineage: str, training_id: str) -> int | None:
         """The (lowest) version with this training's tag, or None."""
+        lineage = self._named(lineage)
         wanted = f"name = '{_sound(lineage)}' and tags.training_id = '{_sound(training_id)}'"
         with _answers(self.uri):
             found = self._client.search_model_versions(wanted)
@@ -150,12 +158,14 @@ class MlflowTracker:
 
     def tag(self, lineage: str, version: int, tags: Mapping[str, str]) -> None:
         """Set tags of a version."""
+        lineage = self._named(lineage)
         with _answers(self.uri):
             for key, value in tags.items():
                 self._client.set_model_version_tag(lineage, str(version), key, value)
 
     def files(self, lineage: str, version: int) -> Path:
         """The version's folder: as it lies here, else downloaded once."""
+        lineage = self._named(lineage)
         with _answers(self.uri):
             source = str(self._client.get_model_version_download_uri(lineage, str(version)))
             parsed = urlparse(source)
@@ -179,6 +189,7 @@ class MlflowTracker:
 
     def point(self, lineage: str, alias: str, version: int | None) -> None:
         """Make an alias point to a version; None removes it."""
+        lineage = self._named(lineage)
         with _answers(self.uri):
             if version is None:
                 self._client.delete_registered_model_alias(lineage, alias)
@@ -189,6 +200,7 @@ class MlflowTracker:
         """Where an alias points, asked by its name: searches do not fill aliases in. None only where there is none."""
         from mlflow.exceptions import MlflowException
 
+        lineage = self._named(lineage)
         with _answers(self.uri):
             try:
                 return int(self._client.get_model_version_by_alias(lineage, alias).version)

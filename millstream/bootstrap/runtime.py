@@ -160,11 +160,15 @@ class Runtime:
         from millstream.adapters.redis import RedisBuffer
 
         settings = self.loaded.settings
-        installation = settings.kafka.namespace if self.on_kafka else ""
         server = self._server(settings.storage.buffer)
-        found = RedisBuffer(server, namespace or self.plans[0].namespace, installation)
+        found = RedisBuffer(server, namespace or self.plans[0].namespace, self._installation)
         self._closers.append(found.close)
         return found
+
+    @property
+    def _installation(self) -> str:
+        """What keeps apart what several installations on one cluster have on shared servers."""
+        return self.loaded.settings.kafka.namespace if self.on_kafka else ""
 
     @cached_property
     def tracker(self) -> MlflowTracker:
@@ -174,7 +178,7 @@ class Runtime:
         tracking = self.loaded.settings.storage.tracking
         if tracking.startswith("sqlite:///"):
             tracking = f"sqlite:///{self.loaded.database(tracking)}"
-        return MlflowTracker(tracking, self.loaded.data / "mlflow")
+        return MlflowTracker(tracking, self.loaded.data / "mlflow", self._installation)
 
     @cached_property
     def children(self) -> ChildPool:

@@ -66,6 +66,17 @@ def test_a_training_is_found_by_its_id_and_counts_once(tracker: MlflowTracker, m
     assert tracker.registered("found", "t3") is None
 
 
+def test_installations_on_one_registry_are_apart(tracker: MlflowTracker, tmp_path: Path, model: Path) -> None:
+    """The same lineage of two installations: versions, trainings and aliases of their own."""
+    other = MlflowTracker(tracker.uri, tmp_path / "other", "blue")
+    assert register(tracker, "shared", "t1", model) == register(other, "shared", "t1", model) == 1
+    register(other, "shared", "t2", model)
+    other.point("shared", "champion", 2)
+    assert tracker.registered("shared", "t2") is None
+    assert tracker.pointed("shared", "champion") is None
+    assert other.pointed("shared", "champion") == 2
+
+
 def test_aliases_follow_and_go_away(tracker: MlflowTracker, model: Path) -> None:
     """An alias is asked by its name (M03): a champion that is set is found, and only a missing one is None."""
     assert tracker.pointed("aliases", "champion") is None
