@@ -36,14 +36,14 @@ def until(condition, told="it did not come about", patience_s=PATIENCE_S):
 class Works:
     """A folder with settings for a cluster, and the workers that run in it."""
 
-    def __init__(self, folder, kafka, redis, prefix, partitions=4, more="", topics=True):
+    def __init__(self, folder, kafka, redis, prefix, *, partitions=4, more="", topics=True, url="", kafka_more=""):
         self.folder, self.kafka, self.redis, self.prefix = folder, kafka, redis, prefix
         self.processes, self.others = [], []
         folder.mkdir(exist_ok=True)
         self.settings_file = folder / "millstream.toml"
         self.settings_file.write_text(
-            f'[storage]\nlog = "{kafka.url}"\nstate = "{redis.url}"\nbuffer = "{redis.url}"\n'
-            f'[kafka]\nnamespace = "{prefix}"\npartitions = {partitions}\nreplication = 1\nmin_insync = 1\n'
+            f'[storage]\nlog = "{url or kafka.url}"\nstate = "{redis.url}"\nbuffer = "{redis.url}"\n'
+            f'[kafka]\nnamespace = "{prefix}"\npartitions = {partitions}\nreplication = 1\nmin_insync = 1\n{kafka_more}'
             f"[workers]\nsession_s = 6\n{more}"
         )
         clean = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
@@ -145,8 +145,8 @@ def works(tmp_path: Path, kafka_node, redis_server, prefix):
     """Makes installations on the shared servers, each in a namespace of its own."""
     made = []
 
-    def make(name="a", redis=redis_server, **options):
-        made.append(Works(tmp_path / name, kafka_node, redis, f"{prefix}-{name}", **options))
+    def make(name="a", redis=redis_server, kafka=kafka_node, **options):
+        made.append(Works(tmp_path / name, kafka, redis, f"{prefix}-{name}", **options))
         return made[-1]
 
     yield make

@@ -7,11 +7,12 @@ import signal
 
 import pytest
 from integration.workers.flow import POISON_EVERY, SETTINGS, events, outcome, send
+from services.kafka_node import KafkaNode
 from services.redis_server import RedisServer
 
 from millstream import failpoints
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.timeout(240)]
 
 STAGES = ("assemble", "grade", "buffer")
 
@@ -104,6 +105,27 @@ def test_a_dead_redis_slows_and_loses_nothing(works, wait, stream, halved, tmp_p
     finally:
         mill.close()
         server.stop()
+
+
+def test_a_dead_kafka_slows_and_loses_nothing(works, wait, stream, halved, tmp_path):
+    """The broker is killed under load and comes back: the same processes go on."""
+    node = KafkaNode(tmp_path / "kafka")
+    node.start()
+    mill = works(more=SETTINGS, kafka=node)
+    try:
+        started = [mill.start(stage) for stage in STAGES]
+        rest = halves(mill, stream)
+        wait(lambda: mill.records("trajectories"), started[0].told)
+        node.kill()
+        wait(lambda: "trying again" in "".join(process.told() for process in started), started[0].told)
+        node.start()
+        rest()
+        wait(mill.settled, lambda: "".join(process.told() for process in started), patience_s=100)
+        assert outcome(mill.log) == halved
+        assert mill.end(*started) == [0, 0, 0]
+    finally:
+        mill.close()
+        node.stop()
 
 
 def test_a_topic_made_again_stops_the_stage_until_the_loss_is_accepted(works, wait):

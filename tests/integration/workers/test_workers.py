@@ -56,3 +56,14 @@ def test_a_group_that_cannot_start_is_told(works):
     assert done.returncode == 3, done.stderr
     assert "make it a folder" in done.stderr
     assert "Traceback" not in done.stderr
+def test_a_worker_speaks_sasl_over_tls(works, wait, kafka_node):
+    """The same [kafka] block serves both client libraries: the SDK's and Faust's."""
+    secure = (
+        f'security_protocol = "SASL_SSL"\nsasl_mechanism = "SCRAM-SHA-512"\nusername = "{kafka_node.user}"\n'
+        f'password = "{kafka_node.password}"\nca_file = "{kafka_node.ca}"\n'
+    )
+    mill = works(url=kafka_node.secure_url, kafka_more=secure)
+    record_runs(mill, 4)
+    worker = mill.start("assemble")
+    wait(lambda: len(mill.records("trajectories")) == 4, worker.told)
+    assert mill.end(worker) == [0]
