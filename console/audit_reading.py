@@ -24,7 +24,8 @@ POLL_S = 0.05
 
 
 def lag(log: Log, store: Store, wait_s: float) -> dict[str, int]:
-    """How many records each stage has yet to read, where there are any, after waiting ``wait_s`` in all.
+    """How many records each stage has yet to read or to publish, where there are any, after waiting ``wait_s``
+    in all.
 
     The cut is fixed stage by stage: first what telemetry holds now, then what the stage made of it.
     """
@@ -41,7 +42,8 @@ def lag(log: Log, store: Store, wait_s: float) -> dict[str, int]:
 
 def _missing(store: Store, stage: str, ends: Mapping[str, int]) -> int:
     read = {(p.stage, slot(p.topic, p.partition)): p.offset for p in store.positions()}
-    return sum(max(0, end - position(read, stage, place)) for place, end in ends.items())
+    unread = sum(max(0, end - position(read, stage, place)) for place, end in ends.items())
+    return unread + sum(count for name, count in store.waiting().items() if name.startswith(stage))
 
 
 def position(read: Mapping[tuple[str, str], int], stage: str, place: str) -> int:

@@ -56,6 +56,8 @@ def test_a_group_that_cannot_start_is_told(works):
     assert done.returncode == 3, done.stderr
     assert "make it a folder" in done.stderr
     assert "Traceback" not in done.stderr
+
+
 def test_a_worker_speaks_sasl_over_tls(works, wait, kafka_node):
     """The same [kafka] block serves both client libraries: the SDK's and Faust's."""
     secure = (
