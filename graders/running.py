@@ -87,7 +87,7 @@ class Crew:
     @property
     def ahead(self) -> int:
         """How many trajectories are worth a call together now: as many as take `AHEAD_S`, one after a failure."""
-        if self._caution or self._suspects:
+        if self._caution:
             return 1
         return max(1, min(MOST_AHEAD, int(AHEAD_S / self._seconds)))
 
@@ -105,10 +105,12 @@ class Crew:
         self, trajectories: Sequence[Trajectory], graders: Sequence[Grader] | None = None
     ) -> list[list[list[Given]]]:
         """Every attempt, by trajectory and by grader (default: all). All graders go to the child in one call; when
-        it hangs or dies, each pair goes alone, and a grader that was to blame goes alone from then on.
+        it hangs or dies, each pair goes alone, and a grader that was to blame goes alone for the next `CAUTION`.
         """
         asked = self.graders if graders is None else tuple(graders)
         self._caution = max(0, self._caution - len(trajectories))
+        if not self._caution:
+            self._suspects.clear()
         columns: dict[str, list[list[Given]]] = {}
         together = [grader for grader in asked if grader.name not in self._suspects]
         for some in ([together] if together else []) + [[g] for g in asked if g.name in self._suspects]:
@@ -165,6 +167,7 @@ class Crew:
             except (Unavailable, GraderError) as error:
                 grade = self._failed(error)
                 self._suspects.add(grader.name)
+                self._caution = CAUTION
             made.append(Given(grader, grade, len(made) + 1, time.perf_counter_ns() - begun))
         return made
 

@@ -140,23 +140,35 @@ def serve(config: dict[str, Any]) -> NoReturn:
 
 def limits(config: dict[str, Any]) -> None:
     """Bounds that nothing after this can raise."""
-    for kind, value in (
-        (resource.RLIMIT_CPU, config["cpu_s"]),
-        (resource.RLIMIT_AS, config["memory_bytes"]),
-        (resource.RLIMIT_FSIZE, config["disk_bytes"]),
-        (resource.RLIMIT_NOFILE, 64),
-        (resource.RLIMIT_NPROC, 64),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
+    for name, value in (
+        ("CPU", config["cpu_s"]),
+        ("AS", config["memory_bytes"]),
+        ("FSIZE", config["disk_bytes"]),
+        ("NOFILE", 64),
+        ("NPROC", 64),
+        ("CORE", 0),
+        ("MEMLOCK", 0),
+        ("MSGQUEUE", 0),
     ):
-        hard = resource.getrlimit(kind)[1]
-        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (bound, bound))
+        kind = getattr(resource, f"RLIMIT_{name}", -1)
+        if sys.platform == "linux":
+            bound(kind, value)
+        else:
+            with contextlib.suppress(ValueError, OSError):  # it has no such limit
+                bound(kind, value)
+
+
+def bound(kind: int, value: int) -> None:
+    """A limit, for good; a lower one that is there already stays."""
+    hard = resource.getrlimit(kind)[1]
+    most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (most, most))
 
 
 def drop_capabilities() -> None:
     """None is left, and none can come back: no program is ever started again."""
+    if sys.platform != "linux":
+        return  # only where a setting allows code without a sandbox
     header = struct.pack("<Ii", CAPABILITY_VERSION_3, 0)
     called(libc.capset(header, struct.pack("<6I", *[0] * 6)), "capset")
     called(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")

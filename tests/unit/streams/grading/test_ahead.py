@@ -104,7 +104,7 @@ def test_what_comes_next_is_graded_in_few_calls_with_the_same_outcome(made):
 
 
 def test_a_deadly_one_among_them_costs_its_own_grade(made):
-    """Its neighbours have theirs, and trajectories go alone for a while."""
+    """Its neighbours have theirs; trajectories go alone for a while, and together again after that."""
     stage, _, graders = made(attempts=1)
     fed(stage, [record(n, f"a{n}") for n in range(40)])
     assert graders.ahead > 1
@@ -114,6 +114,8 @@ def test_a_deadly_one_among_them_costs_its_own_grade(made):
     assert found[("t50", "good")] == 1.0
     assert all(found[(f"t{n}", "exact")] == 1.0 for n in range(40, 80) if n != 50)
     assert graders.ahead == 1
+    fed(stage, [record(n, f"a{n}") for n in range(80, 160)])
+    assert graders.ahead > 1
 
 
 def test_a_hang_among_them_costs_one_deadline_more(made):
