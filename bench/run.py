@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 BENCHES = {
     "assembly": "decode only, decode + assemble, bytewax on the same sessionization",
     "log": "the embedded path end to end: append, assemble, grade, buffer",
-    "graders": "built-in graders and the grade stage",
+    "graders": "built-in graders, people's own in a child, code in the sandbox, and the grade stage",
     "numeric_answers": "which renderings of right and wrong answers the numeric grader accepts",
     "alarms": "false alarms and detection of the alarms, simulated",
     "regrade": "regrading 100,000 runs, an interruption in the middle, and the buffer that follows",
