@@ -22,15 +22,31 @@ def diagnose(loaded: Loaded) -> list[Check]:
 
 
 def log(loaded: Loaded) -> Iterable[Check]:
-    """The log opens and its format is one this version reads; a missing one is fine."""
+    """The log opens and its format is one this version reads; a missing file is fine, missing topics are not."""
     from millstream.bootstrap.runtime import Runtime
 
     storage = loaded.settings.storage
+    if storage.log.startswith("kafka://"):
+        return _cluster(loaded)
     path = loaded.database(storage.log)
     if not path.exists():
         return [Check(level="ok", name="log", detail=f"none yet at {path}; the first command makes it")]
     with Runtime(loaded) as runtime:
         return [attempted("log", f"opens: {path}", lambda: runtime.log.bounds("telemetry"))]
+
+
+def _cluster(loaded: Loaded) -> list[Check]:
+    from millstream.bootstrap.runtime import Runtime
+
+    with Runtime(loaded) as runtime:
+        topics = attempted("log", f"{loaded.settings.storage.log} has its topics", runtime.check_topics)
+        if topics.level != "ok":
+            return [topics]
+
+        def ask() -> object:
+            return runtime.store.positions()  # opening it is half of the question
+
+        return [topics, attempted("state", "the store of the stages answers", ask)]
 
 
 def buffer(loaded: Loaded) -> Iterable[Check]:

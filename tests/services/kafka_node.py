@@ -57,7 +57,7 @@ log.cleaner.dedupe.buffer.size=8388608
 
 def missing_for_kafka() -> str:
     """What the machine lacks to run it; empty when nothing."""
-    lacking = [] if shutil.which("java") else ["java is not installed (Debian: openjdk-17-jre-headless)"]
+    lacking = [] if shutil.which("java") else ["java is not installed (Debian: default-jre-headless)"]
     if not CACHE.is_dir() and not shutil.which("mvn"):
         lacking.append("mvn is not installed (Debian: maven)")
     return "; ".join(lacking)

@@ -140,6 +140,22 @@ def test_a_broker_that_is_away_is_one_line_and_exit_3(run, none_yet, monkeypatch
     )
 
 
+def test_doctor_looks_at_the_cluster(run, none_yet):
+    """Missing topics are a failure with the mend; with them the log and the state are in order."""
+
+    def checks():
+        code, out, _ = run("doctor", "--json")
+        return code, {check["name"]: check for check in json.loads(out)["checks"]}
+
+    code, before = checks()
+    assert (code, before["log"]["level"]) == (1, "fail")
+    assert before["log"]["mend"] == "`millstream topics create` mends it"
+    assert "state" not in before
+    none_yet.create()
+    _, after = checks()
+    assert (after["log"]["level"], after["state"]["level"]) == ("ok", "ok")
+
+
 def test_the_embedded_log_needs_no_topics_made(run, none_yet, monkeypatch):
     """The command says so."""
     monkeypatch.setenv("MILLSTREAM_STORAGE__LOG", "sqlite:///log.db")
