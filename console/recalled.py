@@ -59,14 +59,14 @@ def is_run(log: Log, trajectory_id: str) -> bool:
 def notes(ledger: PolicyLedger) -> list[str]:
     """What a person should know of recalls: graders whose runs are refused, champions that are quarantined."""
     standing = {
-        (grader, epoch): recall.reason
+        (grader, epoch): f"{recall.reason}; `millstream recall --undo {recall.id}` lets it go"
         for grader, recalls in ledger.recalls.graders.items()
         for recall in recalls.values()
         for epoch in recall.epochs
         if not recall.until_ms
     }
     told = [
-        f"grades of {epoch} are recalled ({reason}): their runs are refused until another epoch grades them; mend the "
+        f"grades of {epoch} are recalled ({reason}); their runs are refused until another epoch grades them; mend the "
         f"grader, start `millstream up` again, then `millstream regrade --grader {grader}`"
         for (grader, epoch), reason in standing.items()
     ]

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from millstream.codec import digest
+from millstream.errors import SettingsError
 from millstream.events import new_id
 from millstream.policy import PolicyLedger
-from millstream.recalls import EvidenceRecalled, Recall
+from millstream.recalls import EvidenceRecalled, Recall, RecallLifted
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -60,11 +61,12 @@ def recall_events(
     """One event for each lineage; the first alone would take the evidence out of every buffer, the others
     mark their own versions and trainings.
     """
-    nonce = new_id()
+    recall_id = digest("recall", target.words, target.since_ms, target.until_ms, new_id())
     return [
         EvidenceRecalled(
-            id=digest("recall", lineage, target.words, target.since_ms, target.until_ms, nonce),
+            id=digest(recall_id, lineage),
             lineage=lineage,
+            recall_id=recall_id,
             grader=target.grader,
             epochs=target.epochs,
             since_ms=target.since_ms,
@@ -75,6 +77,20 @@ def recall_events(
             reason=reason or f"{target.words} recalled",
             by=by,
         )
+        for lineage in lineages
+    ]
+
+
+def lift_events(
+    ledger: PolicyLedger, lineages: Iterable[str], recall_id: str, reason: str, by: str = "hand"
+) -> list[RecallLifted]:
+    """The events that let a recall go, one for each lineage. Raises `SettingsError` naming those that stand."""
+    standing = ledger.recalls.ids
+    if recall_id not in standing:
+        known = ", ".join(standing) or "none"
+        raise SettingsError(f"no recall {recall_id!r} stands; those that do: {known}")
+    return [
+        RecallLifted(id=digest("lift", recall_id, lineage), lineage=lineage, recall_id=recall_id, reason=reason, by=by)
         for lineage in lineages
     ]
 

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from millstream.grader_events import AlarmCleared, AlarmRaised, GraderBook, GraderExamined
 from millstream.policy_event import PolicyEvent
-from millstream.recalls import EvidenceRecalled, Recalls
+from millstream.recalls import EvidenceRecalled, RecallLifted, Recalls
 from millstream.rollout import RolloutId
 
 Stage: TypeAlias = Literal["candidate", "challenger", "champion", "retired", "quarantined"]
@@ -132,6 +132,7 @@ AnyPolicyEvent: TypeAlias = (
     | AlarmRaised
     | AlarmCleared
     | EvidenceRecalled
+    | RecallLifted
 )
 
 
@@ -149,6 +150,8 @@ class Version(Struct, kw_only=True):
     registered_ms: int = 0
     quarantined: str = ""
     """Why nothing should rest on it: it learned from evidence that was recalled."""
+    quarantines: dict[str, str] = field(default_factory=dict)
+    """recall id → reason, of every recall that quarantines it."""
 
 
 class Training(Struct, kw_only=True):
@@ -164,6 +167,8 @@ class Training(Struct, kw_only=True):
     failure: str = ""
     recalled: str = ""
     """Why what it makes is quarantined: it was asked to learn from evidence that was recalled since."""
+    recalls: dict[str, str] = field(default_factory=dict)
+    """recall id → reason, of every recall of what it was asked to learn from."""
     metrics: dict[str, float] = field(default_factory=dict)
 
 
@@ -222,34 +227,53 @@ class PolicyLedger(Struct, kw_only=True):
             content_hash=e.content_hash,
             registered_ms=e.log_ms,
         )
-        if told := self._tainted(e):
-            self._quarantine(versions[e.version], told)
+        self._quarantine(versions[e.version], self._tainted(e))
         return True
 
-    def _tainted(self, e: PolicyRegistered) -> str:
-        """Why a version that is registered now is quarantined from the start, or ''."""
+    def _tainted(self, e: PolicyRegistered) -> dict[str, str]:
+        """The recalls for which a version that is registered now is quarantined from the start."""
         training = self.trainings.get(e.training_id)
         parent = self.lineage(e.lineage).versions.get(e.parent or 0)
-        if training is not None and training.recalled:
-            return training.recalled
-        return f"started from version {parent.version}: {parent.quarantined}" if parent and parent.quarantined else ""
+        passed = (
+            {i: f"started from version {parent.version}: {told}" for i, told in parent.quarantines.items()}
+            if parent
+            else {}
+        )
+        return {**passed, **(training.recalls if training else {})}
 
-    def _quarantine(self, version: Version, reason: str) -> None:
+    def _quarantine(self, version: Version, recalls: dict[str, str]) -> None:
         """Mark a version; the champion goes on serving until somebody decides otherwise."""
-        version.quarantined = version.quarantined or reason
-        if version.stage != "champion":
+        version.quarantines = {**recalls, **version.quarantines}
+        version.quarantined = next(iter(version.quarantines.values()), "")
+        if version.quarantined and version.stage != "champion":
             version.stage = "quarantined"
 
     def _EvidenceRecalled(self, e: EvidenceRecalled) -> bool:  # noqa: N802
-        if not self.recalls.add(e.recall) and not (e.versions or e.trainings):
+        recall = e.recall
+        if not self.recalls.add(recall) and not (e.versions or e.trainings):
             return False
         for number in e.versions:
             if (version := self.lineage(e.lineage).versions.get(number)) is not None:
-                self._quarantine(version, e.reason)
+                self._quarantine(version, {recall.id: e.reason})
         for training_id in e.trainings:
             if (training := self.trainings.get(training_id)) is not None:
-                training.recalled = training.recalled or e.reason
+                training.recalls[recall.id] = e.reason
+                training.recalled = next(iter(training.recalls.values()))
         return True
+
+    def _RecallLifted(self, e: RecallLifted) -> bool:  # noqa: N802
+        lifted = self.recalls.lift(e.recall_id)
+        lineage = self.lineage(e.lineage)
+        for version in lineage.versions.values():
+            if version.quarantines.pop(e.recall_id, None) is not None:
+                lifted = True
+                version.quarantined = next(iter(version.quarantines.values()), "")
+                if not version.quarantined and version.stage == "quarantined":
+                    version.stage = "retired" if any(n == version.version for _, n in lineage.history) else "candidate"
+        for training in self.trainings.values():
+            if training.recalls.pop(e.recall_id, None) is not None:
+                training.recalled = next(iter(training.recalls.values()), "")
+        return lifted
 
     def _TrainingRequested(self, e: TrainingRequested) -> bool:  # noqa: N802
         if e.id in self.trainings:

@@ -46,6 +46,21 @@ class Recalls(Struct, kw_only=True):
             return self.trajectories.setdefault(recall.trajectory_id, recall) is recall
         return self.graders.setdefault(recall.grader, {}).setdefault(recall.id, recall) is recall
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all recalls that stand."""
+        graders = (identity for mine in self.graders.values() for identity in mine)
+        return tuple(dict.fromkeys([*graders, *(recall.id for recall in self.trajectories.values())]))
+
+    def lift(self, recall_id: str) -> bool:
+        """Let a recall go; False when none of that id stands."""
+        found = [mine for mine in self.graders.values() if mine.pop(recall_id, None) is not None]
+        runs = [run for run, recall in self.trajectories.items() if recall.id == recall_id]
+        for run in runs:
+            del self.trajectories[run]
+        self.graders = {grader: mine for grader, mine in self.graders.items() if mine}
+        return bool(found or runs)
+
     def covers(self, grader: str, epoch: str, known_ms: int) -> Recall | None:
         """The recall that covers a grade, or None."""
         for recall in self.graders.get(grader, {}).values():
@@ -62,9 +77,10 @@ class EvidenceRecalled(PolicyEvent, frozen=True, kw_only=True, omit_defaults=Tru
     """Evidence was taken back: grades of ``grader`` in ``epochs`` (known at ``since_ms`` or later, and before
     ``until_ms`` unless that is 0), or a whole ``trajectory_id``. It holds for every lineage and namespace;
     ``versions`` of this ``lineage`` learned from it, themselves or through the version that they started
-    from, and ``trainings`` were asked to.
+    from, and ``trainings`` were asked to. The events of one recall, one a lineage, share ``recall_id``.
     """
 
+    recall_id: str = ""
     grader: str = ""
     epochs: tuple[str, ...] = ()
     since_ms: int = 0
@@ -79,7 +95,7 @@ class EvidenceRecalled(PolicyEvent, frozen=True, kw_only=True, omit_defaults=Tru
     def recall(self) -> Recall:
         """What stands after it."""
         return Recall(
-            id=self.id,
+            id=self.recall_id or self.id,
             grader=self.grader,
             epochs=self.epochs,
             since_ms=self.since_ms,
@@ -88,6 +104,14 @@ class EvidenceRecalled(PolicyEvent, frozen=True, kw_only=True, omit_defaults=Tru
             reason=self.reason,
             log_ms=self.log_ms,
         )
+
+
+class RecallLifted(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """A recall was a mistake: what it took back is evidence again, and its quarantines end in this lineage."""
+
+    recall_id: str
+    reason: str = ""
+    by: str = ""
 
 
 NONE: Final = Recalls()

@@ -20,7 +20,7 @@ from millstream.graders.reward import Formula
 from millstream.ledger import policy_events
 from millstream.policy import AnyPolicyEvent, PolicyLedger
 from millstream.ports import Output, Record
-from millstream.recalls import EvidenceRecalled, Recalls
+from millstream.recalls import EvidenceRecalled, RecallLifted, Recalls
 from millstream.rollout import BufferDecision, GradingFinished, RolloutId
 from millstream.settings import BufferSettings, RewardSettings
 from millstream.streams.buffer_book import BufferBook
@@ -264,7 +264,7 @@ class BufferingStage:
         wanted = dict(self.leasing.trainings.wanted)
         if decisions := self.leasing.feed(event, self.now_ms):
             yield decisions
-        if isinstance(event, EvidenceRecalled):
+        if isinstance(event, EvidenceRecalled | RecallLifted):
             yield from self._recall(event)
         ended = wanted.keys() - self.leasing.trainings.wanted.keys()
         freed = self._stale(i for name in ended for i in wanted[name].rollout_ids)
@@ -273,12 +273,15 @@ class BufferingStage:
         for group in self._postponed({group.id for group in freed}):
             yield from self._decide(group)
 
-    def _recall(self, event: EvidenceRecalled) -> Iterator[list[BufferDecision]]:
-        """What rests on recalled evidence loses its reward: all of it first, then each group is decided once."""
+    def _recall(self, event: EvidenceRecalled | RecallLifted) -> Iterator[list[BufferDecision]]:
+        """What rests on recalled evidence loses its reward, or has it again: all of it first, then each group
+        is decided once.
+        """
         groups: dict[str, Group] = {}
-        for trajectory_id in sorted(self.grouping.runs):
-            run = self.grouping.runs[trajectory_id]
-            if event.grader not in self.named.names and event.trajectory_id != trajectory_id:
+        one = "" if isinstance(event, RecallLifted) or event.grader in self.named.names else event.trajectory_id
+        for trajectory_id in [one] if one else sorted(self.grouping.runs):
+            run = self.grouping.runs.get(trajectory_id)
+            if run is None:
                 continue
             waited = run.waiting
             changed = run.settle(self.named, self.recalls)

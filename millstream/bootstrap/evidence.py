@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from millstream.bootstrap.policies import kept_gate
 from millstream.console import recalled, regrade_diff
 from millstream.console.impact import Impact
 from millstream.console.regrade_diff import Plain, RegradeDiff
-from millstream.deploy.recall import Target, mends, recall_events
+from millstream.deploy.recall import Target, lift_events, mends, recall_events
 from millstream.deploy.rejudging import Rejudged, rejudge_all
 from millstream.errors import SettingsError
 from millstream.grade import Grade, GradeGiven
@@ -75,10 +75,11 @@ def preview(runtime: Runtime, work: Regrading, progress: Progress) -> Preview:
 
 
 class Recalled(Struct, frozen=True, kw_only=True):
-    """A recall, made or only weighed (``written`` False): what is taken back, what rests on it, what mends it.
-    ``grades``: how many grades by epoch, those that stay included.
+    """A recall, made (``id`` undoes it) or only weighed (``written`` False): what is taken back, what rests
+    on it, what mends it. ``stood``: all of it was recalled before. ``grades``: how many, by epoch.
     """
 
+    id: str
     target: Target
     reason: str
     written: bool
@@ -96,14 +97,16 @@ def recall(runtime: Runtime, target: Target, reason: str, *, dry_run: bool) -> R
     ledger = LedgerReader(log).refresh()
     found = recalled.rests_on(log, target.grader, target.epochs, target.span, target.trajectory_id)
     stood = target.stands(ledger)
+    recall_id = ""
     if not stood and not dry_run:
         lineages = list(dict.fromkeys([*(plan.lineage for plan in runtime.plans), *ledger.lineages]))
-        _write(log, lineages, target, found.impact, reason)
+        recall_id = _write(log, lineages, target, found.impact, reason)
         late = recalled.rests_on(log, target.grader, target.epochs, target.span, target.trajectory_id)
         if late.impact.trainings != found.impact.trainings:
-            _write(log, lineages, target, late.impact, reason)
+            _write(log, lineages, target, late.impact, reason, recall_id)
     marked = [version.version for version in found.impact.versions]
     return Recalled(
+        id=recall_id,
         target=target,
         reason=reason,
         written=not stood and not dry_run,
@@ -114,14 +117,26 @@ def recall(runtime: Runtime, target: Target, reason: str, *, dry_run: bool) -> R
     )
 
 
-def _write(log: Log, lineages: Sequence[str], target: Target, found: Impact, reason: str) -> None:
+def _write(log: Log, lineages: Sequence[str], target: Target, found: Impact, reason: str, recall_id: str = "") -> str:
+    """Append a recall, one event a lineage; its id. ``recall_id``: of the recall that this adds to."""
     versions: dict[str, list[int]] = {}
     trainings: dict[str, list[str]] = {}
     for version in found.versions:
         versions.setdefault(version.lineage, []).append(version.version)
     for training in found.trainings:
         trainings.setdefault(training.lineage, []).append(training.training_id)
-    append_policy_events(log, recall_events(lineages, target, versions, trainings, reason))
+    events = recall_events(lineages, target, versions, trainings, reason)
+    if recall_id:
+        events = [structs.replace(event, recall_id=recall_id) for event in events]
+    append_policy_events(log, events)
+    return events[0].recall_id
+
+
+def undo(runtime: Runtime, recall_id: str, reason: str) -> None:
+    """Let a recall go that was a mistake. Raises `SettingsError` when none of that id stands."""
+    ledger = LedgerReader(runtime.log).refresh()
+    lineages = list(dict.fromkeys([*(plan.lineage for plan in runtime.plans), *ledger.lineages]))
+    append_policy_events(runtime.log, lift_events(ledger, lineages, recall_id, reason))
 
 
 def recall_target(

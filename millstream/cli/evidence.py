@@ -57,6 +57,7 @@ def regrade(ctx: click.Context, grader: str, since: str | None, only_diff: bool,
 @click.option("--trajectory", "run", is_flag=True, help="The name is a run's, though a grader has it, too.")
 @click.option("--reason", default="", help="Why; kept with the recall.")
 @click.option("--dry-run", is_flag=True, help="Say what rests on it; take nothing back.")
+@click.option("--undo", is_flag=True, help="The name is a recall's id: it was a mistake, let it go.")
 @json_option
 @click.pass_context
 def recall(  # noqa: PLR0913 — one parameter an option
@@ -69,6 +70,7 @@ def recall(  # noqa: PLR0913 — one parameter an option
     run: bool,
     reason: str,
     dry_run: bool,
+    undo: bool,
     as_json: bool,
 ) -> None:
     """Take back what a bad grader, or one run, put into training.
@@ -81,6 +83,10 @@ def recall(  # noqa: PLR0913 — one parameter an option
     from millstream.console import recalled
 
     runtime = runtime_of(ctx)
+    if undo:
+        evidence.undo(runtime, target, reason)
+        emit("recall-undone", {"id": target}) if as_json else click.echo(f"recall {target} is undone")
+        return
     span = (as_of_ms(since, "--since") or 0, as_of_ms(until, "--until") or 0)
     named = evidence.recall_target(runtime.log, target, epochs, span, run=run)
     found = evidence.recall(runtime, named, reason, dry_run=dry_run)
@@ -89,6 +95,8 @@ def recall(  # noqa: PLR0913 — one parameter an option
         return
     rests = recalled.RestsOn(grades=found.grades, impact=found.impact)
     click.echo(recalled.render(named.words, rests, found.mends, written=found.written, stood=found.stood))
+    if found.written:
+        click.echo(f"  → if it was a mistake: `millstream recall --undo {found.id}`")
 
 
 def _tell_diff(found: Preview, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from millstream.console.status import status
 from millstream.console.why import why
 from millstream.console.why_text import render
 from millstream.deploy.promotion import promote, rollback
+from millstream.deploy.recall import lift_events
 from millstream.errors import SettingsError
 from millstream.policy import PolicyPromoted
 from millstream.rollout import RolloutRefused
@@ -202,7 +203,7 @@ def test_why_and_status_say_so(mill, take_back):
     assert "QUARANTINED: it was wrong" in text
     assert "2 of them rest on evidence that was recalled since" in text
     notes = status(mill.log, mill.store.positions(), {}, policy_base="x").notes
-    assert any("grades of correct@1 are recalled (it was wrong)" in note for note in notes)
+    assert any("grades of correct@1 are recalled (it was wrong; `millstream recall --undo" in note for note in notes)
     assert any("version 2 of policy serves and is quarantined" in note for note in notes)
 
 
@@ -217,6 +218,30 @@ def test_weighing_a_recall_takes_nothing_back(mill, take_back):
     again = take_back("correct")
     assert (again.written, again.stood) == (False, True)
     assert mill.log.bounds("policy-events") == end
+
+
+def test_a_recall_that_was_a_mistake_is_undone(mill, take_back):
+    """The rollouts come back under new ids, the versions are what they were, and another recall still stands."""
+    mill.base()
+    mill.play("a", ["1.0", "0.0", "0.5"])
+    mill.train(2)
+    mill.train(3, parent=2, rollout_ids=())
+    before = set(mill.buffer.entries)
+    found = take_back("correct")
+    other = take_back("a2")
+    assert mill.ledger().lineages["policy"].versions[3].stage == "quarantined"
+    mill.policy(*lift_events(mill.ledger(), ["policy"], found.id, "it was right"))
+    assert mill.rewards() == {"a0": 1.0, "a1": 0.0}
+    assert not before & set(mill.buffer.entries)
+    assert mill.ledger().lineages["policy"].versions[2].stage == "quarantined"
+    mill.policy(*lift_events(mill.ledger(), ["policy"], other.id, "so was this"))
+    assert mill.rewards() == {"a0": 1.0, "a1": 0.0, "a2": 0.5}
+    stages = {n: (v.stage, v.quarantined) for n, v in mill.ledger().lineages["policy"].versions.items()}
+    assert stages == {1: ("champion", ""), 2: ("candidate", ""), 3: ("candidate", "")}
+    books = mill.audit()
+    assert books.balanced, books.differences
+    with pytest.raises(SettingsError, match="those that do: none"):
+        lift_events(mill.ledger(), ["policy"], found.id, "")
 
 
 def test_feedback_can_be_recalled(mill, take_back, tmp_path):

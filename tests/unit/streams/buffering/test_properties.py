@@ -18,7 +18,7 @@ from millstream.policy import (
     TrainingFinished,
     TrainingRequested,
 )
-from millstream.recalls import EvidenceRecalled
+from millstream.recalls import EvidenceRecalled, RecallLifted
 
 RUNS = [f"run{n}" for n in range(6)]
 SIGNATURES = [tuple(range(n * 1000, n * 1000 + 64)) for n in range(3)]
@@ -45,7 +45,7 @@ REGRADED = st.tuples(
     st.just("regraded"), st.sampled_from(RUNS), st.sampled_from([None, 0.0, 1.0]),
     st.sampled_from(["correct@1", "correct@2", "correct@3"]), st.integers(1, 3), st.integers(2, 4),
 )  # fmt: skip
-RECALL = st.tuples(st.just("recall"), st.sampled_from(["correct@1", "correct@2", *RUNS[:4]]))
+RECALL = st.tuples(st.just("recall"), st.sampled_from(["correct@1", "correct@2", *RUNS[:4], "undo", "undo"]))
 STEPS = st.lists(
     st.one_of(GRADED, GRADED, WHOLE, WHOLE, FEEDBACK, TIME, POLICY, REGRADED, REGRADED, RECALL), max_size=30
 )
@@ -95,6 +95,9 @@ class World:
         return self.desk.record(self.desk.grade(run, value, revision=revision, epoch=epoch, attempt=attempt))
 
     def recall(self, what):
+        if what == "undo":
+            ids = self.stage.recalls.ids or ("none",)
+            return self.desk.policy(RecallLifted(id=f"lift-{len(self.records)}", lineage="policy", recall_id=ids[-1]))
         target = {"trajectory_id": what} if what in RUNS else {"grader": "correct", "epochs": (what,)}
         return self.desk.policy(EvidenceRecalled(id=f"recall-{len(self.records)}", lineage="policy", **target))
 
