@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.bootstrap.acting import act
 from millstream.bootstrap.examining import register
+from millstream.bootstrap.exporting import exporters
 from millstream.bootstrap.instances import instance_of
 from millstream.bootstrap.parts import require
+from millstream.bootstrap.patience import Patient
 from millstream.bootstrap.policies import judges, trainers
 from millstream.bootstrap.stages import alarming, assembling, buffering, check_rewards, grading, triggering, triggers
 from millstream.errors import SettingsError, Stuck, Unavailable
@@ -49,6 +51,7 @@ class StageMember:
         self.delivered = None if self.every else Delivered(runtime.log.read, workers.memory_bytes)
         self.stop = threading.Event()
         self._projector = Projector(runtime.log, runtime.buffer()) if stage == "buffer" else None
+        self._besides = [Patient(worker) for worker in exporters(runtime)] if stage == "buffer" else []
         self.ownership = Ownership(self._runners, runtime.log, self.delivered, self.stop, turn=self._turn)
         self._look()
 
@@ -89,11 +92,13 @@ class StageMember:
             monitor.look_at(lambda: self.ownership.runners)
 
     def _turn(self) -> int:
-        projected = self._projector.run_once() if self._projector and self.ownership.runners else 0
+        moved = 0
+        if self._projector and self.ownership.runners:  # else it is another process's turn
+            moved = self._projector.run_once() + sum(one.step() for one in self._besides)
         if self.runtime.monitor:
             waits = {"project": self._projector.waiting} if self._projector else {}
             self.runtime.monitor.turn(waits)
-        return projected
+        return moved
 
     def assigned(self, partitions: Iterable[int]) -> None:
         """These partitions are ours, and no others."""
