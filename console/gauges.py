@@ -95,8 +95,13 @@ def _buffers(stats: Mapping[str, BufferStats], end: int) -> Series:
 def _policies(ledger: PolicyLedger) -> Series:
     states = Counter((training.request.lineage, training.state) for training in ledger.trainings.values())
     verdicts = Counter((gate.lineage, gate.verdict) for gates in ledger.gates.values() for gate in gates)
+    raised = Counter((alarm.lineage, alarm.alarm) for alarm in ledger.graders.alarms.values())
+    cleared = Counter(
+        (ledger.graders.alarms[name].lineage, ledger.graders.alarms[name].alarm) for name in ledger.graders.cleared
+    )
     return {
         metrics.TRAININGS: {labels: float(count) for labels, count in states.items()},
         metrics.VERDICTS: {labels: float(count) for labels, count in verdicts.items()},
+        metrics.ALARMS: {labels: float(count - cleared[labels]) for labels, count in raised.items()},
         metrics.CHAMPION: {(one.name,): float(one.champion) for one in ledger.lineages.values() if one.champion},
     }

@@ -85,6 +85,12 @@ TRAININGS = Metric(
 VERDICTS = Metric(
     "millstream_gate_verdicts", "gauge", ("lineage", "verdict"), "gate decisions: promote, refuse or inconclusive"
 )
+ALARMS = Metric(
+    "millstream_reward_alarms",
+    "gauge",
+    ("lineage", "alarm"),
+    "alarms about a reward that stand: hack, avoidance, drift …",
+)
 CHAMPION = Metric("millstream_champion_version", "gauge", ("lineage",), "the version that serves")
 
 ALL: tuple[Metric, ...] = (
@@ -112,6 +118,7 @@ ALL: tuple[Metric, ...] = (
     BUFFER_LAG,
     TRAININGS,
     VERDICTS,
+    ALARMS,
     CHAMPION,
 )
 

@@ -155,6 +155,11 @@ PANELS = (
         (("millstream_gate_verdicts", "{{lineage}} {{verdict}}"),),
     ),
     Panel(
+        "Alarms about rewards",
+        "Not 0: a reward is being fooled; training on it is stopped. `millstream alarms list`.",
+        (("millstream_reward_alarms", "{{lineage}} {{alarm}}"),),
+    ),
+    Panel(
         "Champion",
         "The version that serves.",
         (("millstream_champion_version", "{{lineage}}"),),
