@@ -53,6 +53,7 @@ class Grader:
     parameters graded; it is empty until a registry or a child process has worked it out. `data` are files
     and `libraries` distributions that the function depends on, both part of the epoch. The function may be async;
     with `batch` it takes a list of trajectories and returns a list of grades. `examples` are what it should say.
+    `side_by_side`: how many calls of a slow function, safe for threads, are worth making at once.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Grader:
     libraries: tuple[str, ...] = ()
     batch: bool = False
     examples: tuple[Example, ...] = field(default=(), compare=False)
+    side_by_side: int = 1
 
     def __call__(self, trajectory: Trajectory) -> Grade:
         """The grade of a trajectory."""
@@ -94,6 +96,10 @@ class Grader:
         if isinstance(found, Told):
             return structs.replace(found, grade=as_grade(found.grade, self.low, self.high))
         return Told(grade=as_grade(found, self.low, self.high))
+
+    def beside(self, calls: int) -> Grader:
+        """The same grader, slow and safe to call so many times at once."""
+        return replace(self, side_by_side=calls)
 
     def with_epoch(self, epoch: str, source: Source) -> Grader:
         """The same grader with its epoch known."""

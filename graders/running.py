@@ -18,6 +18,7 @@ from millstream.graders import messages
 from millstream.graders.epochs import with_model
 from millstream.graders.examples import Example
 from millstream.graders.registry import Grader
+from millstream.graders.window import Window
 from millstream.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ class GraderSet:
         self.builtin = tuple(builtin)
         self.crew = crew
         self.graders = (*self.builtin, *(crew.graders if crew else ()))
+        self._window = Window(self.builtin)
 
     def only(self, name: str) -> GraderSet:
         """The set with just the grader of that name; it takes the child process over."""
@@ -213,12 +215,22 @@ class GraderSet:
         """Every attempt of every grader, grader by grader in the order of ``graders``. ``foreseen``: what the child
         process said of it before.
         """
-        given = [[_here(grader, trajectory)] for grader in self.builtin]
+        self._window.begin([trajectory])
+        given = [[self._here(grader, trajectory)] for grader in self.builtin]
         if foreseen is not None:
             given += foreseen
         elif self.crew and self.crew.graders:
             given += self.crew.grade([trajectory])[0]
         return given
+
+    @property
+    def window(self) -> int:
+        """How many trajectories slow graders are asked about at once; 1: none is slow."""
+        return self._window.width
+
+    def begin(self, trajectories: Sequence[Trajectory]) -> None:
+        """These come next: slow graders are asked about them already."""
+        self._window.begin(trajectories)
 
     @property
     def ahead(self) -> int:
@@ -233,22 +245,25 @@ class GraderSet:
         """As `grade`, of several trajectories: the child process is asked once for all of them."""
         if not trajectories:
             return []
-        rows = [[[_here(grader, t)] for grader in self.builtin] for t in trajectories]
+        rows = []
+        for place, t in enumerate(trajectories):
+            self._window.begin(trajectories[place : place + self.window])
+            rows.append([[self._here(grader, t)] for grader in self.builtin])
         if self.crew and self.crew.graders:
             rows = [[*row, *theirs] for row, theirs in zip(rows, self.crew.grade(trajectories), strict=True)]
         return rows
 
     def close(self) -> None:
-        """End the child process, if there is one."""
+        """End what runs beside: threads of slow graders, the child process."""
+        self._window.close()
+        for grader in self.builtin:
+            getattr(grader.function, "close", bool)()
         if self.crew:
             self.crew.close()
 
-
-def _here(grader: Grader, trajectory: Trajectory) -> Given:
-    begun = time.perf_counter_ns()
-    told = grader.told(trajectory)
-    spent = time.perf_counter_ns() - begun
-    return Given(grader, told.grade, 1, spent, told.cost, told.flags, told.model, told.propensity)
+    def _here(self, grader: Grader, trajectory: Trajectory) -> Given:
+        told, spent = self._window.told(grader, trajectory)
+        return Given(grader, told.grade, 1, spent, told.cost, told.flags, told.model, told.propensity)
 
 
 def effective(attempts: Sequence[Given]) -> Given:

@@ -50,6 +50,7 @@ class GradingStage:
         self._graders = graders
         self._topic_id = topic_id
         self._coming: dict[int, deque[Record]] = {}
+        self._begun: dict[int, int] = {}
         self._foreseen: dict[tuple[int, int], tuple[Trajectory | None, list[list[Given]] | None]] = {}
 
     def expect(self, records: Sequence[Record]) -> None:
@@ -91,6 +92,7 @@ class GradingStage:
             self._foresee(record)
         t, theirs = self._foreseen.pop(place, (None, None))
         t = t or _trajectory(value)
+        self._begin(record)
         return t, censored(t, self._graders) if t.censored else self._graders.grade(t, theirs)
 
     def _foresee(self, record: Record) -> None:
@@ -108,6 +110,20 @@ class GradingStage:
             given = iter(rows)
             for one, t in looked:
                 self._foreseen[one.partition, one.offset] = t, next(given) if t and not t.censored else None
+
+    def _begin(self, record: Record) -> None:
+        """Let slow graders see the trajectories that come next, each once."""
+        if self._graders.window < 2:
+            return
+        begun = self._begun.get(record.partition, -1)
+        if begun >= record.offset + self._graders.window:
+            begun = -1  # an earlier reading's mark
+        coming = islice(self._coming.get(record.partition, ()), self._graders.window)
+        fresh = [one for one in coming if one.offset > begun]
+        if fresh:
+            self._begun[record.partition] = fresh[-1].offset
+            decoded = (_decoded(one) for one in fresh)
+            self._graders.begin([t for t in decoded if t is not None and not t.censored])
 
     def _of_trajectory(self, t: Trajectory, attempts: list[list[Given]], record: Record) -> Output:
         given = [[given_of(t, one, record, record.log_ms) for one in made] for made in attempts]

@@ -56,6 +56,8 @@ def load_hosted(file: Path, options: Mapping[str, Mapping[str, Any]], means: Mea
     name = grader_name(definition.name)
     low, high = _range(definition, options.get(name, {}), f"[graders.options.{name}]")
     made = grader(name=name, low=low, high=high)(graded(definition, means))
+    if _judged(definition) and means.bench is not None:
+        made = made.beside(means.bench.settings.concurrency)
     return made.with_epoch(f"{name}@{_epoch(definition, low, high, means)[:16]}", "file")
 
 

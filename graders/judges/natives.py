@@ -77,6 +77,7 @@ def made(name: str, native: Native, judge: Judge | None, where: str) -> Grader:
     low, high = native.ends()
     found = grader(name=name, low=low, high=high)(graded(name, native, judge))
     asked = {"asking": ASKING, "notice": NOTICE, "model": judge.settings.model, "max_tokens": judge.settings.max_tokens}
+    found = found.beside(judge.settings.concurrency)
     return found.with_epoch(judge_epoch(name, msgspec.to_builtins(native), asked), "file")
 
 
