@@ -16,6 +16,7 @@ BENCHES = {
     "assembly": "decode only, decode + assemble, bytewax on the same sessionization",
     "log": "the embedded path end to end: append, assemble, grade, buffer",
     "graders": "built-in graders, people's own in a child, code in the sandbox, and the grade stage",
+    "judges": "what asking a judge costs beside the model's time; text similarity beside its libraries",
     "numeric_answers": "which renderings of right and wrong answers the numeric grader accepts",
     "alarms": "false alarms and detection of the alarms, simulated",
     "regrade": "regrading 100,000 runs, an interruption in the middle, and the buffer that follows",

@@ -97,7 +97,7 @@ def _from_data(settings: Graders, root: Path, means: Means) -> list[Grader]:
         if is_hosted(file):
             found.append(load_hosted(_path(root, file), settings.options, means))
         elif is_judges(file):
-            found += load_judges(_path(root, file), means.bench)
+            found += load_judges(_path(root, file), means.bench, means.models)
     return found
 
 

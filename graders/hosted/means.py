@@ -14,6 +14,7 @@ from millstream.graders.hosted.definitions import Endpoint, LabelModel, Python, 
 from millstream.graders.hosted.faults import HostedFault, Spent
 from millstream.graders.hosted.templates import Values
 from millstream.graders.judges.judge import Judge
+from millstream.graders.messages import Caller
 from millstream.sandboxing import Sandbox
 
 
@@ -43,8 +44,9 @@ class CodeRunner(Protocol):
 
 
 class Means(Struct, frozen=True, kw_only=True):
-    """What there is to run with. ``propensity``: the share of runs that the judge's budget allows now;
-    ``bench``: the judge itself, for judges of one's own; ``sandbox``: for the built-in that runs code under test.
+    """What there is to run with. ``propensity``: the share of runs that the judge's budget allows now; ``bench``: the
+    judge itself, for judges of one's own; ``models`` makes the child of a learned one; ``sandbox``: for the built-in
+    that runs code under test.
     """
 
     judge: Runner | None = None
@@ -53,6 +55,7 @@ class Means(Struct, frozen=True, kw_only=True):
     endpoint: Runner | None = None
     propensity: Callable[[], float] = lambda: 1.0
     bench: Judge | None = None
+    models: Callable[[str], Caller] | None = None
 
     def missing(self, definition: Single) -> str:
         """What a definition needs that is not there; empty when it can be run."""

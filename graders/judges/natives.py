@@ -1,7 +1,7 @@
 """Judges of one's own, in TOML: ``[graders] files = ["judges.toml"]``, a table for each, named as a formula names it.
 
 Kinds: ``score``, ``label``, ``rubric``, ``pairwise``, ``constitution``; ``ranking`` ranks the runs of a task
-(`millstream graders rank`) and grades no run alone.
+(`millstream graders rank`) and grades no run alone; ``learned`` is a reward model of one's own and asks no endpoint.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ from millstream.graders.judges.rubric import Rubric
 from millstream.graders.judges.score import Score
 from millstream.graders.judges.shown import material, signs
 from millstream.graders.judges.sitting import Sitting
+from millstream.graders.learned import Learned, Spawn, learned_grader
 from millstream.graders.registry import Grader, Told, grader
 from millstream.settings import nearest
 from millstream.trajectory import Trajectory
 
-Native: TypeAlias = Score | Label | Rubric | Pairwise | Constitution | Ranking
+Asking: TypeAlias = Score | Label | Rubric | Pairwise | Constitution
+"""The kinds that ask an endpoint about one run."""
+Native: TypeAlias = Asking | Ranking | Learned
 KINDS: Final[dict[str, type[Any]]] = {
     "score": Score,
     "label": Label,
@@ -40,6 +43,7 @@ KINDS: Final[dict[str, type[Any]]] = {
     "pairwise": Pairwise,
     "constitution": Constitution,
     "ranking": Ranking,
+    "learned": Learned,
 }
 
 
@@ -61,17 +65,24 @@ def read_judges(file: Path) -> dict[str, Native]:
     return {name: _judge(table, f"{file}: [{name}]") for name, table in tables.items()}
 
 
-def load_judges(file: Path, judge: Judge | None) -> list[Grader]:
-    """The judges of a file that grade runs, as graders. Raises `SettingsError`, also when there is no endpoint."""
-    graders = {name: native for name, native in read_judges(file).items() if not isinstance(native, Ranking)}
-    return [made(name, native, judge, str(file)) for name, native in graders.items()]
+def load_judges(file: Path, judge: Judge | None, spawn: Spawn | None = None) -> list[Grader]:
+    """The judges of a file that grade runs, as graders; ``spawn`` makes the child that runs a learned one.
+
+    Raises `SettingsError`, also when there is no endpoint.
+    """
+    found = []
+    for name, native in read_judges(file).items():
+        if isinstance(native, Learned):
+            found.append(learned_grader(name, native, file, spawn))
+        elif not isinstance(native, Ranking):
+            found.append(made(name, native, judge, str(file)))
+    return found
 
 
-def made(name: str, native: Native, judge: Judge | None, where: str) -> Grader:
+def made(name: str, native: Asking, judge: Judge | None, where: str) -> Grader:
     """A judge as a grader; its epoch has its definition, the way it is asked, and the model that it asks."""
     if judge is None:
         raise SettingsError(f"{where}: judge {name!r} needs an endpoint: set [judge] base_url")
-    assert not isinstance(native, Ranking)
     if not (judge.settings.model or native.model):
         raise SettingsError(f"{where}: judge {name!r} names no model: set [judge] model, or model in its table")
     low, high = native.ends()
@@ -81,14 +92,13 @@ def made(name: str, native: Native, judge: Judge | None, where: str) -> Grader:
     return found.with_epoch(judge_epoch(name, msgspec.to_builtins(native), asked), "file")
 
 
-def graded(name: str, native: Native, judge: Judge) -> Callable[[Trajectory], Told]:
+def graded(name: str, native: Asking, judge: Judge) -> Callable[[Trajectory], Told]:
     """A judge as a function of a trajectory; where the budget thins, of those that are drawn."""
 
     def asked(t: Trajectory) -> Told:
         if isinstance(native, Pairwise):
             sitting = Sitting(judge, native, tuple(signs(t.task.question, t.final_answer or "")))
             return sitting.end(lambda sitting: native.grade_run(sitting, t))
-        assert not isinstance(native, Ranking)
         seen = material(t, native.shows)
 
         def act(sitting: Sitting) -> Grade:

@@ -27,9 +27,12 @@ if TYPE_CHECKING:
 
 def means_of(loaded: Loaded, judge: Judge | None, on_close: Callable[[Callable[[], object]], None]) -> Means:
     """The means that the settings name. ``on_close`` takes what ends them."""
+    from millstream.adapters.children import Child
+
     sandbox = sandbox_of(loaded)
     on_close(sandbox.close)
-    known = Means(python=PythonGraders(sandbox), sandbox=sandbox, endpoint=_endpoints(loaded, on_close))
+    asked = _endpoints(loaded, on_close)
+    known = Means(python=PythonGraders(sandbox), sandbox=sandbox, endpoint=asked, models=Child)
     if judge is None:
         return known
     return structs.replace(known, judge=runner(judge), propensity=judge.budget.propensity, bench=judge)
