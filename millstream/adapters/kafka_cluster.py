@@ -14,6 +14,8 @@ from millstream.topics import TELEMETRY
 
 SCHEME = "kafka://"
 PORT = 9092
+ROOM = 1.2
+"""How much larger a trajectory may be than its events."""
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
@@ -30,6 +32,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
     def of(cls, loaded: Loaded) -> Cluster:
         """The cluster of ``[storage] log``. Raises `SettingsError`."""
         kafka = loaded.settings.kafka
+        _fits(loaded)
         return cls(
             addresses=addresses_of(loaded.settings.storage.log),
             settings=kafka,
@@ -112,6 +115,16 @@ def addresses_of(url: str) -> tuple[str, ...]:
             )
         found.append(f"{host}:{port or PORT}")
     return tuple(found)
+
+
+def _fits(loaded: Loaded) -> None:
+    """A sealed trajectory is one record: the events that it may hold, and what is known of them."""
+    most, holds = loaded.settings.kafka.max_batch_bytes, loaded.settings.assembly.max_bytes
+    if holds * ROOM > most:
+        raise SettingsError(
+            f"[assembly] max_bytes = {holds} does not fit [kafka] max_batch_bytes = {most}: a run is one record; "
+            f"lower the one to {int(most / ROOM)} or raise the other"
+        )
 
 
 def _file(loaded: Loaded, key: str) -> str | None:

@@ -50,6 +50,13 @@ def test_sasl_without_a_password_is_told(tmp_path):
         Cluster.of(loaded(tmp_path, 'security_protocol = "SASL_SSL"\nusername = "me"'))
 
 
+def test_a_trajectory_must_fit_a_record(tmp_path):
+    """Else a worker would seal what it can never publish."""
+    with pytest.raises(SettingsError, match=r"\[assembly\] max_bytes = 32000000 does not fit"):
+        Cluster.of(loaded(tmp_path, "max_batch_bytes = 10_000_000"))
+    assert Cluster.of(loaded(tmp_path, "max_batch_bytes = 10_000_000\n[assembly]\nmax_bytes = 8_000_000"))
+
+
 def test_a_file_that_is_not_there_is_told(tmp_path):
     """The key and the path are named."""
     with pytest.raises(SettingsError, match=r"ca_file.*no file at"):
