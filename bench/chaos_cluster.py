@@ -54,6 +54,8 @@ class Worker:
         self.stage = slot.partition("-")[0]
         self.process: subprocess.Popen[bytes] | None = None
         self.failpoint = ""
+        self.faked = False
+        """Whether its clock is wrong: libfaketime makes waits fail now and then, and the process with them."""
         self.wanted = True
 
     @property
@@ -106,7 +108,7 @@ class Cluster:
         words: tuple[str, ...] = (),
     ) -> None:
         """Start a worker in its place, to die at a failpoint perhaps."""
-        worker.failpoint, worker.wanted = failpoint, True
+        worker.failpoint, worker.wanted, worker.faked = failpoint, True, bool(environment)
         environment = (
             self._environment | (environment or {}) | ({"MILLSTREAM_FAILPOINT": failpoint} if failpoint else {})
         )
@@ -161,7 +163,7 @@ class Cluster:
         if worker.failpoint and code == -signal.SIGKILL:
             self.died[worker.failpoint.partition(":")[0]] += 1
         else:
-            self.ended[f"{worker.stage} {code}"] += 1
+            self.ended[f"{worker.stage}{' with a wrong clock' if worker.faked else ''} {code}"] += 1
         worker.process = None
 
     def wait(self, seconds: float) -> None:
