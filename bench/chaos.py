@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -61,6 +62,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="where the figures go, too")
     parser.add_argument("--keep", type=Path, help="a folder for everything that was said, kept")
     options = parser.parse_args(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and end what was started
     if missing := "; ".join(filter(None, (missing_for_kafka(), missing_for_redis()))):
         print(f"chaos: {missing}", file=sys.stderr)
         return 3
