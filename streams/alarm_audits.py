@@ -11,13 +11,19 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from millstream.grade import Grade, score_of
+from millstream.grade import Grade, Scored, score_of
 from millstream.graders.reward import Formula
 from millstream.streams.alarm_measures import DISAGREES, FOOLED, Sample
 from millstream.streams.graded_runs import is_feedback
 
 KEPT_EARLY = 10_000
 KEPT_WAITING = 50_000
+
+
+def bare(grade: Grade) -> Grade:
+    """The grade without its words, which state need not hold."""
+    value = score_of(grade)
+    return grade if value is None else Scored(score=value)
 
 
 class Audit(Struct, kw_only=True):
@@ -50,9 +56,9 @@ class Audits(Struct, kw_only=True):
             return
         audit = self.waiting.get(trajectory_id)
         if audit is not None:
-            audit.grades[grader] = grade
+            audit.grades[grader] = bare(grade)
             return
-        self.early.setdefault(trajectory_id, {})[grader] = grade
+        self.early.setdefault(trajectory_id, {})[grader] = bare(grade)
         if len(self.early) > KEPT_EARLY:
             del self.early[next(iter(self.early))]
             self.late += 1

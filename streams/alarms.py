@@ -32,7 +32,7 @@ from millstream.policy import PolicyPromoted, PolicyRolledBack
 from millstream.ports import Output, Record
 from millstream.rollout import GradingFinished
 from millstream.settings import AlarmSettings, RewardSettings
-from millstream.streams.alarm_audits import Audit, Audited, Audits, Rules
+from millstream.streams.alarm_audits import Audit, Audited, Audits, Rules, bare
 from millstream.streams.alarm_books import Books, most
 from millstream.streams.alarm_measures import DISAGREES, FOOLED, Measure, Sample, sample_of
 from millstream.streams.alarm_queue import Held, Queue
@@ -87,6 +87,7 @@ class AlarmStage:
         self._hold_ms = int(settings.hold_s * 1000)
         self._asked = tuple(n for n in self.graders if not is_feedback(n))
         self._wanted = {*formula.names, settings.gold}
+        self._compares = formula.names != {settings.gold}
         self.state = AlarmState()
 
     def feed(self, record: Record) -> Sequence[Output]:
@@ -144,7 +145,7 @@ class AlarmStage:
                 self._run(line, given)
                 given = {}
             elif is_feedback(line.grader):
-                if line.grader in self._wanted:
+                if self._compares and line.grader in self._wanted:
                     self.state.audits.feedback(line.trajectory_id, line.grader, line.grade)
             elif line.grader in self._wanted and _counts(given.get(line.grader)):
                 given[line.grader] = line.grade
@@ -169,8 +170,9 @@ class AlarmStage:
             timed_out=any(isinstance(grade, Failed) and grade.kind == "timeout" for grade in asked),
         )
         version = "" if facts.policy_version is None else str(facts.policy_version)
-        comparable = all(isinstance(grade, Scored) for grade in asked)
-        self.state.queue.add(facts.habits.began_ms, Held(version, sample, given if comparable else None))
+        comparable = self._compares and all(isinstance(grade, Scored) for grade in asked)
+        grades = {name: bare(grade) for name, grade in given.items()} if comparable else None
+        self.state.queue.add(facts.habits.began_ms, Held(version, sample, grades))
 
     def _look(self, held: Held) -> Iterator[AlarmRaised]:
         """A run's turn has come."""

@@ -293,3 +293,17 @@ def test_another_reward_may_be_trained_on(mill, make_run):
     assert book.stopping("policy", {"reward"}) is not None
     assert book.stopping("policy", {"another"}) is None
     assert book.stopping("other", {"reward"}) is None
+
+
+def test_state_holds_no_words_and_nothing_where_there_is_nothing_to_compare(mill, make_run):
+    """Long reasons stay in the log; a reward that is its own gold is not audited at all."""
+    settings = {"gold": "feedback.gold", "gold_wait_s": 3600}
+    wordy = mill(settings=settings, reward=lambda _: score(1.0, reason="because " * 1000))
+    alone = mill("feedback.gold", settings=settings)
+    for made in (wordy, alone):
+        for n in range(20):
+            made.run(make_run(f"r{n}"))
+        made.graded(feedback("r3", 1.0))
+    assert len(wordy.alarms.state.audits.waiting) == 20
+    assert len(wordy.alarms.snapshot()) < 20_000
+    assert (alone.alarms.state.audits.waiting, alone.alarms.state.audits.early) == ({}, {})
