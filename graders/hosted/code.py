@@ -7,6 +7,8 @@ a number.
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Sequence
 from typing import Final
 
 from millstream.errors import Unavailable
@@ -14,7 +16,7 @@ from millstream.grade import FailedKind
 from millstream.graders.hosted.definitions import Python, Single
 from millstream.graders.hosted.faults import HostedFault
 from millstream.graders.hosted.means import Answered
-from millstream.graders.hosted.source import imports_of
+from millstream.graders.hosted.source import imports_of, modules_of
 from millstream.graders.hosted.templates import Values
 from millstream.sandboxing import Code, Ran, Sandbox
 
@@ -54,15 +56,20 @@ class PythonGraders:
 
     def _code(self, definition: Python, values: Values) -> Code:
         """The function called as the service called it; installed packages are loaded before it comes."""
-        names = imports_of(definition.source)
-        lacking = self._sandbox.missing(names)
+        lacking = self._sandbox.missing(imports_of(definition.source))
         return Code(
             sources=(("grader.py", definition.source),),
             function="grade",
             arguments=(values["sample"], values["item"]),
             module="grader",
-            preload=tuple(name for name in names if name not in lacking),
+            preload=tuple(name for name in modules_of(definition.source) if _loads(name, lacking)),
         )
+
+
+def _loads(name: str, lacking: Sequence[str]) -> bool:
+    """Whether a module is loaded before the code comes: installed, no part of Python, and no part that is a program."""
+    first = name.partition(".")[0]
+    return first not in lacking and first not in sys.stdlib_module_names and "._" not in name and "*" not in name
 
 
 def _number(value: object) -> float:

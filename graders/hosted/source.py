@@ -29,12 +29,19 @@ def check_source(source: str, limit: int, where: str) -> None:
 
 def imports_of(source: str) -> tuple[str, ...]:
     """The top-level modules that a checked source imports whatever happens: at its top level, not in a ``try``."""
+    return tuple(sorted({name.partition(".")[0] for name in modules_of(source)}))
+
+
+def modules_of(source: str) -> tuple[str, ...]:
+    """The same with their parts, as far as names tell: ``from a import b`` may mean the module ``a.b``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         body = ast.parse(source).body
     found = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
-    found += [node.module for node in body if isinstance(node, ast.ImportFrom) and node.module and not node.level]
-    return tuple(sorted({name.partition(".")[0] for name in found}))
+    for node in body:
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return tuple(sorted(set(found)))
 
 
 def _module(source: str, where: str) -> ast.Module:

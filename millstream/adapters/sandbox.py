@@ -106,7 +106,8 @@ class BubblewrapSandbox:
         """A sandbox that takes a job now: one that stands ready, else a new one."""
         while True:
             with self._guard:
-                cell = next((one for one in self._warm if one.preload == preload), None)
+                fitting = [one for one in self._warm if one.preload == preload]
+                cell = next((one for one in fitting if one.started), fitting[0] if fitting else None)
                 if cell:
                     self._warm.remove(cell)
             if cell is None:

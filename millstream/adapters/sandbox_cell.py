@@ -95,6 +95,11 @@ class Cell:
                 return False
         return self._process.poll() is None and not (self._up and select.select([self._control], [], [], 0)[0])
 
+    @property
+    def started(self) -> bool:
+        """Whether `ready` would not wait."""
+        return self._up or bool(select.select([self._control], [], [], 0)[0])
+
     def ready(self, timeout_s: float = START_S) -> None:
         """Wait until it takes jobs. Raises `Unavailable` with what bubblewrap said."""
         if self._up:

@@ -55,7 +55,7 @@ def main() -> None:
     config = json.loads(read_frame(0) or b"{}")
     sys.path.extend(config["paths"])
     for name in [*COMMON.split(), *config["preload"]]:
-        with contextlib.suppress(Exception):  # the code that needs it says so itself
+        with contextlib.suppress(BaseException):  # the code that needs it says so itself
             importlib.import_module(name)
     rehearse(config)
     nested = config["nested"] and can_nest()

@@ -19,7 +19,7 @@ from millstream.graders.hosted.means import Means
 from millstream.graders.hosted.parsing import checked
 from millstream.graders.hosted.running import timed
 from millstream.graders.hosted.samples import sample_of
-from millstream.graders.hosted.source import imports_of
+from millstream.graders.hosted.source import imports_of, modules_of
 from millstream.graders.hosted.stream import load_hosted
 from millstream.graders.loading import load
 from millstream.settings import Graders, SandboxSettings
@@ -135,6 +135,9 @@ def test_a_package_that_is_not_there_is_told_at_the_start(means, tmp_path):
         load_hosted(tmp_path / "p.json", {}, means)
     source = "try:\n    import no_such_package\nexcept ImportError:\n    pass\nfrom os import path\nimport a.b\n"
     assert imports_of(source) == ("a", "os")
+    assert modules_of("import a.b as c\nfrom d import e, f\nfrom .g import h\nfrom i import *") == (
+        *("a.b", "d", "d.e", "d.f", "i", "i.*"),
+    )
 
 
 def test_it_grades_the_stream(means, tmp_path, make, spawned):
