@@ -12,19 +12,33 @@ import pytest
 RUNS = 160
 SETTINGS = """[graders]
 files = ["graders.py"]
+timeout_s = 100
 [reward]
 formula = "right"
 [buffer]
 near_duplicate = 1.0
 """
-GRADER = """import time
-import millstream as ms
+GRADER = """import millstream as ms
 
 @ms.grader
 def right(t):
-    time.sleep({pause})
     return float(t.final_answer == "{answer}")
 """
+STUCK = """import time
+from pathlib import Path
+import millstream as ms
+
+GO = Path(__file__).with_name("go")
+
+@ms.grader
+def right(t):
+    if not GO.exists():
+        time.sleep(0.03)
+    while int(t.id[4:]) >= 100 and not GO.exists():
+        time.sleep(0.05)
+    return float(t.final_answer == "0")
+"""
+"""Slow at first, then stuck in the middle until there is a file ``go``."""
 
 
 def lines():
@@ -58,7 +72,7 @@ def lines():
 def played(mill):
     """A folder with graded and buffered runs."""
     mill.settings(SETTINGS)
-    (mill.folder / "graders.py").write_text(GRADER.format(pause=0, answer="1"))
+    (mill.folder / "graders.py").write_text(GRADER.format(answer="1"))
     (mill.folder / "runs.ndjson").write_text("\n".join(map(json.dumps, lines())))
     assert mill.run("import", "runs.ndjson").returncode == 0
     mill.json("up", "--until-idle")
@@ -72,7 +86,7 @@ def rewards(mill):
 
 
 def killed_in_the_middle(mill):
-    """A regrade that is killed as soon as it has said that some runs are done."""
+    """A regrade that is killed when it has said that some runs are done, and can't do them all."""
     process = subprocess.Popen(
         [sys.executable, "-c", "from millstream.cli import main; main()", "regrade", "--grader", "right"],
         cwd=mill.folder,
@@ -93,8 +107,9 @@ def killed_in_the_middle(mill):
 def test_a_regrade_that_is_killed_goes_on_and_the_buffer_follows(played):
     """What was appended is not graded again, each run has one grade of the new epoch, and the books balance."""
     assert len(rewards(played)) == RUNS
-    (played.folder / "graders.py").write_text(GRADER.format(pause=0.01, answer="0"))
+    (played.folder / "graders.py").write_text(STUCK)
     told = killed_in_the_middle(played)
+    (played.folder / "go").touch()
     assert told.startswith("regraded "), told
     assert f"of {RUNS}" in told
     report = played.json("regrade", "--grader", "right")
@@ -112,7 +127,7 @@ def test_a_regrade_that_is_killed_goes_on_and_the_buffer_follows(played):
 def test_a_diff_then_a_recall_then_figures(played):
     """The diff foretells what flips and writes nothing; a recall empties the buffer; figures name the epoch."""
     before = played.json("audit")["cut"]
-    (played.folder / "graders.py").write_text(GRADER.format(pause=0, answer="0"))
+    (played.folder / "graders.py").write_text(GRADER.format(answer="0"))
     found = played.json("regrade", "--grader", "right", "--diff")
     assert found["schema"] == "millstream.regrade-diff/1"
     assert (found["runs"], found["lineages"][0]["flips"], found["gates"]) == (RUNS, RUNS, [])
