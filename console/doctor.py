@@ -137,7 +137,7 @@ def disk(loaded: Loaded, free_bytes: Callable[[Path], int] = lambda path: shutil
 
 def settings(loaded: Loaded) -> list[Check]:
     """Settings that contradict each other, or that can never work."""
-    problems = [*_policy(loaded), *_gate(loaded), *_reward(loaded)]
+    problems = [*_policy(loaded), *_gate(loaded), *_reward(loaded), *_judge(loaded)]
     return problems or [Check(level="ok", name="settings", detail=f"{len(loaded.sources)} values, none contradicts")]
 
 
@@ -178,6 +178,22 @@ def _reward(loaded: Loaded) -> list[Check]:
         return []
     detail = f"[reward] low = {reward.low:g} is not below high = {reward.high:g}"
     return [Check(level="fail", name="reward", detail=detail, mend="write the range the formula's value lies in")]
+
+
+def _judge(loaded: Loaded, environ: Mapping[str, str] = os.environ) -> list[Check]:
+    """The judge's endpoint, which is not asked here: its key, and a budget that counts something."""
+    judge = loaded.settings.judge
+    if not judge.base_url:
+        return []
+    found = []
+    if not environ.get(judge.key_env):
+        detail = f"no {judge.key_env} in the environment: the judge at {judge.base_url} is asked without a key"
+        mend = f"set {judge.key_env}, or name another variable in [judge] key_env; servers of your own may need none"
+        found.append(Check(level="warn", name="judge", detail=detail, mend=mend))
+    if judge.budget_per_day and not (judge.price_input or judge.price_output):
+        detail = "[judge] budget_per_day counts nothing without prices"
+        found.append(Check(level="fail", name="judge", detail=detail, mend="set price_input and price_output"))
+    return found
 
 
 def grader_files(loaded: Loaded) -> list[Check]:

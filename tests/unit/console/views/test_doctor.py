@@ -111,3 +111,11 @@ def test_probes_report_and_never_break_the_doctor(tmp_path: Path) -> None:
     assert "hunter2" not in doctor.render(list(found.values()))
     assert found["log"].level == "ok"
     assert "ZeroDivisionError" in found["bad"].detail
+
+
+def test_a_judge_without_key_or_prices_is_told(tmp_path):
+    """A missing key may be meant, a budget that counts nothing is not; the endpoint is not asked."""
+    text = '[judge]\nbase_url = "http://127.0.0.1:9/v1"\nkey_env = "NO_SUCH_KEY_HERE"\nbudget_per_day = 1.0\n'
+    found = [check for check in doctor.settings(loaded(tmp_path, text)) if check.name == "judge"]
+    assert [check.level for check in found] == ["warn", "fail"]
+    assert "NO_SUCH_KEY_HERE" in found[0].mend
