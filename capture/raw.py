@@ -41,7 +41,7 @@ class RawEdge:
             thing = sound(thing)[0]
             data = _encode(thing)
         if self.redactor.suspects(data):
-            thing = each_text(thing, _inside(self.redactor.text, self.redactor.named), self.redactor.named)
+            thing = each_text(thing, _inside(self.redactor.text, self._named), self._named)
             data = _encode(thing)
         for limit in (self._text_bytes, *_SHRINKS):
             if len(data) <= min(limit, self._line_bytes):
@@ -51,6 +51,10 @@ class RawEdge:
             if len(data) <= self._line_bytes:
                 return data
         raise TooLarge(f"a span of {len(data):,} bytes after its texts were cut; the limit is {self._line_bytes:,}")
+
+    def _named(self, key: str, value: Any) -> Any:
+        """The value of an attribute, gone when the last part of its dotted name says that it is a secret."""
+        return self.redactor.named(key.rpartition(".")[2], value)
 
 
 def _inside(

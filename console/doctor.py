@@ -35,7 +35,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "faust": ("faust", "aiokafka"),
     "graders": ("jsonschema", "rapidfuzz", "nltk", "rouge_score", "httpx2"),
     "sandbox": ("pyseccomp",),
-    "serve": ("prometheus_client", "starlette", "uvicorn"),
+    "serve": ("prometheus_client", "starlette", "uvicorn", "opentelemetry"),
 }
 SAFE_POLICIES = frozenset({"noeviction"})
 

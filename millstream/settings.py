@@ -313,6 +313,15 @@ class ServeSettings(Section, frozen=True, kw_only=True):
     stop_timeout_s: Count = 10
 
 
+class GatewaySettings(Section, frozen=True, kw_only=True):
+    """What `millstream serve gateway` takes: a body of so many bytes when it is unzipped, and so many requests at a
+    time; the next is asked to come back.
+    """
+
+    max_unzipped_bytes: Count = 32_000_000
+    waiting: Count = 32
+
+
 class AlarmSettings(Section, frozen=True, kw_only=True):
     """When the stream says that a reward is being fooled (see docs/graders.md). ``gold``: the grader whose word
     stands against the reward's; where it is feedback, ``gold_wait_s`` is how long a run waits for it.
@@ -362,6 +371,7 @@ class Settings(Section, frozen=True, kw_only=True):
     judge: JudgeSettings = field(default_factory=JudgeSettings)
     export: ExportSettings = field(default_factory=ExportSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
 
 
 class Loaded(Struct, frozen=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.bootstrap.parts import require
+from millstream.capture import gateway
 from millstream.graders.hosted import serving as hosted
 from millstream.serving import Door, Route, token_of
 from millstream.settings import Loaded
@@ -27,6 +28,14 @@ def server(routes: Sequence[Route], door: Door) -> Server:
     from millstream.adapters.http_server import Server
 
     return Server(routes, door)
+
+
+def gateway_routes(runtime: Runtime) -> Sequence[Route]:
+    """The gateway: telemetry into the log. Raises `MissingExtra` without its libraries."""
+    require("millstream serve gateway", "serve")
+    from millstream.adapters.otlp_requests import decoded
+
+    return gateway.routes(runtime.log, runtime.loaded.settings, decoded)
 
 
 def grader_routes(runtime: Runtime) -> Sequence[Route]:

@@ -37,7 +37,7 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry("look:status", "What is going on."),
     "settings": Entry("setup:settings_group", "Each setting, its value and where it comes from."),
     "up": Entry("run:up", "All stages in one process, on the embedded log."),
-    "serve": Entry("serve:serve", "Answer over HTTP: the hosted grading service's calls."),
+    "serve": Entry("serve:serve", "Answer over HTTP: the telemetry gateway, the hosted grading service."),
     "topics": Entry("topics:topics", "The topics of a Kafka cluster: made, compared."),
     "worker": Entry("run:worker", "One stage on Kafka: assemble, grade, buffer, trigger, train or gate."),
     "import": Entry("run:import_", "Bring runs in from files."),

@@ -51,6 +51,19 @@ def graders(ctx: click.Context, /, **door: Any) -> None:
     answer(ctx, "graders", grader_routes(runtime_of(ctx)), **door)
 
 
+@serve.command("gateway")
+@door_options
+@click.pass_context
+def gateway(ctx: click.Context, /, **door: Any) -> None:
+    """Telemetry into the log: OTLP on /v1/traces and /v1/logs, our events on /v1/events.
+
+    A stock OpenTelemetry exporter works with OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:PORT and nothing else changed.
+    """
+    from millstream.bootstrap.serving import gateway_routes
+
+    answer(ctx, "gateway", gateway_routes(runtime_of(ctx)), **door)
+
+
 def answer(
     ctx: click.Context,
     what: str,

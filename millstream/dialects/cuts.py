@@ -7,7 +7,7 @@ import re
 
 from millstream.events import Truncated
 
-_MARK = re.compile(r"\n\[… cut: (\d{1,18}) bytes in all, sha256 ([0-9a-f]{64}) …\]\n")
+_MARK = re.compile(r"\[… cut: (\d{1,18}) bytes in all, sha256 ([0-9a-f]{64}) …\]")
 
 
 def cut(text: str, max_bytes: int) -> str:

@@ -175,11 +175,8 @@ class _Telling:
             **self._envelope(key, SILENT if silent else span.end_ns, span.end_ns),
             call_id=told.call_id,
             name=told.tool,
-            output=""
-            if output is None
-            else output
-            if isinstance(output, str)
-            else msgspec.json.encode(output).decode(),
+            output=output,
+            truncated=measured(output),
             error=span.error,
             duration_ns=max(0, span.end_ns - span.start_ns),
             flags=(NO_CONTENT,) if silent else (),

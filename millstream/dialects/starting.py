@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from millstream import values
 from millstream.codec import digest
-from millstream.dialects.messages import decoded
 from millstream.dialects.spans import Span
 from millstream.dialects.told import Told, first, number, text
 from millstream.events import (
@@ -69,7 +68,7 @@ def ended(span: Span, told: Told) -> Iterator[TrajectoryEnded]:
     yield TrajectoryEnded(
         **_envelope(span, END, span.end_ns, span.end_ns),
         reason="crash" if span.failed else "done",
-        final_answer=answer,
+        final_answer=answer or told.answer or None,
         error=span.error,
     )
 
@@ -104,7 +103,7 @@ def _task(span: Span, told: Told, ours: _Ours) -> Task:
     opening = [(values.word(m.get("role")), values.text_of(m.get("content"))[0]) for m in _opening(told)]
     service = text(span.resource, "service.name")
     kept = {"trace_id": span.trace_id, "conversation": told.conversation, "service": service}
-    reference = decoded(ours.value("reference"))
+    reference = ours.value("reference")
     task = Task(
         id=TaskId(ours.text("task_id")),
         question=next((said for role, said in opening if role == "user"), ""),

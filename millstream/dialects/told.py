@@ -36,8 +36,11 @@ class Told(Struct, frozen=True, kw_only=True):
     tool: str = ""
     call_id: str = ""
     output: Any = None
+    answer: str = ""
     piecemeal: bool = False
-    """Whether its messages come one by one: what came before is not known."""
+    """``answer``: what an agent ended with, where no message tells it. ``piecemeal``: its messages come one by one,
+    what came before is not known.
+    """
 
 
 def first(attributes: Mapping[str, Any], *names: str) -> Any:

@@ -25,9 +25,10 @@ class FlakyLog:
         self.away = False
         self.free = threading.Event()
         self.free.set()
-        self.appends = 0
+        self.appends = self.knocks = 0
 
     def append(self, topic: str, messages: Sequence[Message], partition: int = 0) -> int:
+        self.knocks += 1
         self.free.wait()
         if self.away:
             raise Unavailable("the log is away")
