@@ -13,7 +13,7 @@ from kafka.admin import NewTopic
 from services import KafkaNode, RedisServer, missing_for_kafka, missing_for_redis
 from services.fixtures import need
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.timeout(400)]  # a node takes its time on a busy machine
 
 
 def test_kafka_keeps_its_topics_through_kill_9(tmp_path):

@@ -26,7 +26,7 @@ from millstream.streams.grading import GradingStage
 from millstream.streams.runner import StageRunner
 from millstream.topics import ALL
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.timeout(400)]  # a node takes its time on a busy machine
 SETTINGS = Settings()
 
 

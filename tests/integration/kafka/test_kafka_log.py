@@ -21,7 +21,7 @@ from millstream.errors import PositionLost, Stuck, TooLarge, Unavailable
 from millstream.ports import Message
 from millstream.settings import KafkaSettings
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.timeout(400)]  # a node takes its time on a busy machine
 
 
 def test_records_of_a_topic_made_again_are_never_read_for_the_old_ones(log, topics):

@@ -17,7 +17,7 @@ from millstream.adapters.kafka_topics import KafkaTopics
 from millstream.ports import Message
 from millstream.topics import ALL
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.timeout(400)]  # a node takes its time on a busy machine
 PATIENCE_S = 60
 
 AGENT = """
