@@ -74,7 +74,7 @@ class Group(Struct, frozen=True, kw_only=True):
     folder: Path
     session_s: float
     poll_s: float
-    buffer_records: int = 512
+    buffer_records: int = 256
 
 
 def run(cluster: Cluster, group: Group, member: Member) -> None:
@@ -179,7 +179,10 @@ def _app(faust: Any, cluster: Cluster, group: Group, member: Member) -> Any:
         async for event in stream.events():
             while member.full:  # noqa: ASYNC110 — the hands that make room are a thread's
                 await asyncio.sleep(FULL_S)
-            member.deliver(_record(group.topic, event.message))
+            try:
+                member.deliver(_record(group.topic, event.message))
+            except Exception as error:  # noqa: BLE001 — Faust would acknowledge the event and start the agent anew
+                _die(error)
 
     app.agent(topic, concurrency=1, name=group.name)(hand_over)
     app.on_partitions_revoked.connect(_revoked(member), weak=False)
