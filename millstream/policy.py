@@ -48,11 +48,14 @@ class TrainingRequested(PolicyEvent, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class TrainingClaimed(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A worker took a training. A claim stands until it ends or its heartbeat is too old."""
+    """A worker took a training. A claim stands until it ends or its heartbeat is older than ``timeout_ms``: the
+    claim says so itself, so that every fold agrees whatever its settings (0: the fold's own).
+    """
 
     training_id: str
     token: str
     worker: str = ""
+    timeout_ms: int = 0
 
 
 class TrainingHeartbeat(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
@@ -162,6 +165,7 @@ class Training(Struct, kw_only=True):
     token: str = ""
     worker: str = ""
     beat_ms: int = 0
+    timeout_ms: int = 0
     version: int | None = None
     manifest: str = ""
     failure: str = ""
@@ -184,8 +188,8 @@ class Lineage(Struct, kw_only=True):
 
 
 class PolicyLedger(Struct, kw_only=True):
-    """The fold of ``policy-events``. ``claim_timeout_ms``: a claim whose heartbeat is older than
-    this, by log time, may be taken over.
+    """The fold of ``policy-events``. ``claim_timeout_ms``: a claim that does not say how old its heartbeat may be
+    may be taken over when it is older than this, by log time.
     """
 
     claim_timeout_ms: int = 60_000
@@ -285,10 +289,15 @@ class PolicyLedger(Struct, kw_only=True):
         training = self.trainings.get(e.training_id)
         if training is None or training.state in ("finished", "failed"):
             return False
-        if training.state == "claimed" and e.log_ms - training.beat_ms < self.claim_timeout_ms:
+        if training.state == "claimed" and e.log_ms - training.beat_ms < self.timeout_ms(training):
             return False
         training.state, training.token, training.worker, training.beat_ms = "claimed", e.token, e.worker, e.log_ms
+        training.timeout_ms = e.timeout_ms
         return True
+
+    def timeout_ms(self, training: Training) -> int:
+        """How old the heartbeat of a claimed training may be."""
+        return training.timeout_ms or self.claim_timeout_ms
 
     def _TrainingHeartbeat(self, e: TrainingHeartbeat) -> bool:  # noqa: N802
         training = self._standing(e.training_id, e.token)

@@ -105,6 +105,7 @@ class TrainWorker:
                 training_id=request.id,
                 token=token,
                 worker=self.settings.name,
+                timeout_ms=round(self.lineages[request.lineage].claim_timeout_s * 1000),
             )
         )
         standing = self.reader.refresh().trainings[request.id]
@@ -117,7 +118,7 @@ class TrainWorker:
     def _free(self, training: Training, now_ms: int) -> bool:
         if training.request.lineage not in self.lineages:
             return False
-        old = now_ms - training.beat_ms >= self.reader.ledger.claim_timeout_ms
+        old = now_ms - training.beat_ms >= self.reader.ledger.timeout_ms(training)
         return training.state == "requested" or (training.state == "claimed" and old)
 
     def _tend(self, job: Job, training: Training) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 from millstream.adapters.clock import ManualClock
 from millstream.adapters.sqlite import open_sqlite
 from millstream.ledger import LedgerReader, append_policy_events
-from millstream.policy import PolicyPromoted, PolicyRegistered
+from millstream.policy import PolicyPromoted, PolicyRegistered, TrainingClaimed, TrainingRequested
 from millstream.ports import Message
 from millstream.topics import POLICY_EVENTS
 
@@ -42,4 +42,25 @@ def test_what_cannot_be_read_is_counted_and_passed_over(tmp_path: Path) -> None:
     assert 1 in reader.refresh().lineages["a"].versions
     assert reader.unreadable == 2
     assert reader.offset == 3
+    embedded.close()
+
+
+def test_a_takeover_counts_alike_for_readers_of_other_settings(tmp_path: Path) -> None:
+    """A claim says how old its heartbeat may be: who knows no setting of the trainer folds the same as who does."""
+    clock = ManualClock(0)
+    embedded = open_sqlite(tmp_path / "log.db", clock=clock)
+    request = TrainingRequested(
+        id="t", lineage="a", parent=1, rollout_ids=(), algorithm="sft", seed=0, namespace="default", reason="test"
+    )
+
+    def claim(token: str) -> TrainingClaimed:
+        return TrainingClaimed(id=token, lineage="a", training_id="t", token=token, timeout_ms=8_000)
+
+    append_policy_events(embedded.log, [request, claim("first")])
+    clock.advance(7_000)
+    append_policy_events(embedded.log, [claim("too early")])
+    clock.advance(2_000)
+    append_policy_events(embedded.log, [claim("second")])
+    ledgers = [LedgerReader(embedded.log, claim_timeout_ms=ms).refresh() for ms in (1, 60_000, 10**9)]
+    assert [ledger.trainings["t"].token for ledger in ledgers] == ["second"] * 3
     embedded.close()
