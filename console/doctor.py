@@ -7,7 +7,6 @@ into checks. Nothing printed holds a secret.
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import os
 import shutil
@@ -24,6 +23,7 @@ from millstream.graders.hosted.stream import is_hosted
 from millstream.graders.judges.natives import is_judges, read_judges
 from millstream.logs import mask
 from millstream.settings import Loaded
+from millstream.syntax import parse_module
 
 Level: TypeAlias = Literal["ok", "warn", "fail"]
 MIN_FREE_BYTES = 1_000_000_000
@@ -209,7 +209,7 @@ def _grader_file(path: Path) -> Check:
         elif is_judges(path.name):
             read_judges(path)
         else:
-            ast.parse(path.read_bytes())
+            parse_module(path.read_bytes())
     except SettingsError as error:
         return Check(
             level="fail", name=name, detail=str(error), mend="mend the file, or take it out of [graders] files"

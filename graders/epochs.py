@@ -23,6 +23,7 @@ import msgspec
 
 from millstream.codec import digest
 from millstream.errors import SettingsError
+from millstream.syntax import parse_module
 
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _OURS: Final = "millstream"
@@ -115,7 +116,7 @@ def _import_root(file: Path) -> Path:
 
 def _parse(file: Path) -> ast.Module:
     try:
-        return ast.parse(file.read_bytes(), str(file))
+        return parse_module(file.read_bytes(), str(file))
     except (SyntaxError, ValueError) as error:
         raise SettingsError(f"grader file {file} is not Python: {error}") from None
     except OSError as error:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from millstream.syntax import parse_expression
+
 MAX_EXPRESSION_LENGTH: Final = 80
 MAX_MAGNITUDE: Final = 1e9
 DECIMALS: Final = 4
@@ -59,7 +61,7 @@ def evaluate(expression: str, loaded: Mapping[str, float], results: Sequence[flo
     if not _ARITHMETIC.fullmatch(text):
         raise ExpressionError("unknown sign or name")
     try:
-        value = _value(ast.parse(text, mode="eval").body)
+        value = _value(parse_expression(text))
     except (SyntaxError, ZeroDivisionError, OverflowError) as error:
         raise ExpressionError("bad expression") from error
     if not math.isfinite(value) or abs(value) > MAX_MAGNITUDE:

@@ -6,6 +6,7 @@ import ast
 import warnings
 
 from millstream.errors import SettingsError
+from millstream.syntax import parse_module
 
 
 def check_source(source: str, limit: int, where: str) -> None:
@@ -36,7 +37,7 @@ def modules_of(source: str) -> tuple[str, ...]:
     """The same with their parts, as far as names tell: ``from a import b`` may mean the module ``a.b``."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        body = ast.parse(source).body
+        body = parse_module(source).body
     found = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
     for node in body:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -49,7 +50,7 @@ def _module(source: str, where: str) -> ast.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
-            return ast.parse(source)
+            return parse_module(source)
     except SyntaxError as error:
         raise SettingsError(f"{where}, line {error.lineno}: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
