@@ -183,11 +183,13 @@ def test_tokens_that_are_not_counted_are_guessed_and_said_to_be(chat, judge_of, 
 
 def test_so_many_at_once_and_no_more(chat, judge_of):
     """Twelve threads, three places."""
-    gate = threading.Event()
-    threading.Timer(0.2, gate.set).start()
+    full = threading.Event()
 
     def slow(_):
-        gate.wait(5)
+        if chat.at_once >= 3:
+            full.set()
+        full.wait(20)
+        threading.Event().wait(0.02)  # long enough for a fourth, if there could be one
         return GOOD
 
     chat.script(slow)
