@@ -18,6 +18,7 @@ from millstream.errors import EventError
 from millstream.events import Event, FeedbackGiven, Tick, TrajectoryEnded
 from millstream.ports import Record
 from millstream.settings import Assembly
+from millstream.streams.assembly_binding import unbound
 from millstream.streams.dead_letters import REPLAY, Origin
 from millstream.topics import TELEMETRY
 
@@ -125,7 +126,10 @@ class EventBooks:
     def _told(self, record: Record, event: Event, sealed: Sealed | None, excuse: str) -> str:
         if isinstance(event, FeedbackGiven):
             return "feedback" if (event.trajectory_id, event.id) in self._passed else excuse
-        return self._held(event, sealed) or excuse or self._wait(record, event, sealed)
+        held = self._held(event, sealed)
+        if not held and sealed is not None and unbound(event):
+            return "superseded"
+        return held or excuse or self._wait(record, event, sealed)
 
     def _count(self, record: Record, index: int, name: str, what: str) -> None:
         self.books.add("events", name or "lost")

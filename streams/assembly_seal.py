@@ -8,6 +8,7 @@ import msgspec
 from blake3 import blake3
 
 from millstream.events import TrajectoryEnded
+from millstream.streams.assembly_binding import bind
 from millstream.streams.assembly_links import mend_links, with_agents
 from millstream.streams.assembly_node import answers, asks, nodes
 from millstream.streams.assembly_order import ordered
@@ -76,7 +77,7 @@ def seal(trajectory_id: str, run: Run, reason: SealReason, partition: int, mappi
 
 def _decoded(run: Run) -> tuple[list[bytes], list[str], list[str], str, tuple[str, ...]]:
     """(lines in order, calls asked, calls answered, end reason, broken links), from the events again."""
-    mended = mend_links(with_agents(nodes(run.lines()), run.hung), run.hung)
+    mended = mend_links(bind(with_agents(nodes(run.lines()), run.hung)), run.hung)
     listed = ordered(mended.nodes, run.hung)
     return (
         [node.raw for node in listed],

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from millstream.dialects import genai, linking, openinference, openllmetry, vercel
+from millstream.dialects import genai, linking, mlflow_spans, openinference, openllmetry, vercel
 from millstream.dialects.spans import Span, decoded
 from millstream.dialects.starting import Shares
 from millstream.dialects.told import Told
@@ -27,7 +27,7 @@ DIALECTS: Final = frozenset(_HOLDS)
 SHARES: Final = "shares"
 """The header that says which shares of the tasks go to train, held out and report, as the edge was set."""
 _DEFAULT_SHARES: Final = (0.8, 0.1, 0.1)
-_SPEAKERS = (vercel, openinference, openllmetry, genai)
+_SPEAKERS = (vercel, mlflow_spans, openinference, openllmetry, genai)
 """In the order in which a span is held against them: the others may carry ``gen_ai`` attributes, too."""
 
 

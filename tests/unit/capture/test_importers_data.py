@@ -11,9 +11,9 @@ import pytest
 from millstream import values
 from millstream.capture.importers.base import import_paths
 from millstream.capture.importers.reading import RowProblem
-from millstream.codec import decode_lines
+from millstream.codec import decode_lines, encode_lines
 from millstream.dialects.messages import input_messages, output_messages
-from millstream.events import FeedbackGiven
+from millstream.events import CLOSE_OPEN, FeedbackGiven, Tick
 from millstream.ports import Record
 from millstream.settings import Assembly
 from millstream.streams.assembly import Assembler
@@ -160,6 +160,38 @@ def test_langfuse_messages_are_those_expected(data, side):
             ], (path.name, told["name"])
             compared += 1
     assert compared == {"input": 21, "output": 18}[side]
+
+
+@pytest.mark.parametrize(
+    ("folder", "lines", "problems", "counts"),
+    [
+        ("otlp_examples", 3, 2, {"runs": 0, "steps": 0, "unmapped": 2, "invalid_trace": 1}),
+        ("vercel_ai_spans", 16, 27, {"runs": 8, "steps": 10, "unmapped": 3, "invalid_trace": 0}),
+        ("langwatch", 3, 4, {"runs": 0, "steps": 0, "unmapped": 0, "invalid_trace": 3}),
+    ],
+)
+def test_files_of_spans(data, folder, lines, problems, counts):
+    """Each span is a line and is somewhere: in a run, unmapped, or a dead letter with its reason; rows that hold no
+    span are problems.
+    """
+    items = list(import_paths([data / folder]))
+    records = [item for item in items if not isinstance(item, RowProblem)]
+    assert (len(records), len(items) - len(records)) == (lines, problems)
+    assembler, outputs = Assembler(Assembly()), []
+    for offset, made in enumerate(records):
+        outputs += assembler.feed(Record("telemetry", 0, offset, 1000, made.key, made.value, made.headers))
+    tick = encode_lines([Tick(id="t", trajectory_id="-", flags=(CLOSE_OPEN,))])
+    outputs += assembler.feed(Record("telemetry", 0, lines, 1000, "-", tick, {}))
+    told = [msgspec.json.decode(o.value, type=Trajectory) for o in outputs if o.headers["kind"] == "trajectory"]
+    reasons = [msgspec.json.decode(o.value)["reason"] for o in outputs if o.headers["kind"] == "dead_letter"]
+    assert {run.status for run in told} <= {"complete"}
+    assert counts == {
+        "runs": len(told),
+        "steps": sum(len(run.steps) for run in told),
+        "unmapped": assembler.ledger.unmapped,
+        "invalid_trace": reasons.count("invalid_trace"),
+    }
+    assert assembler.ledger.balance == 0
 
 
 @pytest.mark.parametrize("folder", ["openai_agents_run_state", "finqa"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import jsonschema
 import pytest
 from spans import HEADERS, call, chat, line, result, said, span
 
+from millstream.capture.importers.base import import_paths
 from millstream.dialects.reading import mapped
 from millstream.events import FeedbackGiven, MessageReceived, ModelResponded, ToolReturned, TrajectoryStarted
 
@@ -336,3 +338,70 @@ def test_both_spellings_of_a_result():
         part = {"type": "tool_call_response", "id": "c1", name: {"x": 1}}
         found = read(chat(2, 1, [said("tool", part)], [said("assistant", "a")]))
         assert shown(found)[0] == ("tool", "c1", "", '{"x":1}')
+
+
+MLFLOW = {
+    "CHAT_MODEL": {
+        "mlflow.spanInputs": {
+            "model": "m",
+            "temperature": 0.7,
+            "messages": [{"role": "user", "content": ASK}],
+            "tools": [{"type": "function", "function": TOOL}],
+        },
+        "mlflow.spanOutputs": {
+            "id": "r1",
+            "model": "m-1",
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": "tool_calls",
+                    "message": {
+                        "role": "assistant",
+                        "content": None,
+                        "tool_calls": [{"id": "c1", "function": {"name": "calc", "arguments": "{}"}}],
+                    },
+                }
+            ],
+        },
+        "mlflow.chat.tokenUsage": {"input_tokens": 10, "output_tokens": 4, "total_tokens": 14},
+    },
+    "TOOL": {"mlflow.spanInputs": {}, "mlflow.spanOutputs": "30"},
+    "AGENT": {"mlflow.spanInputs": {"question": ASK}, "mlflow.spanOutputs": "30"},
+}
+
+
+def test_a_trace_of_mlflow(tmp_path):
+    """`Trace.to_json`: ids in base64, attributes as JSON; one run comes in."""
+    spans = [
+        {
+            "trace_id": "zDUgKh9UiWNAqfGaxCOLZA==",
+            "span_id": f"xooYUEKF{letter}Ks=",
+            "parent_span_id": None if kind == "AGENT" else "xooYUEKFAKs=",
+            "name": "calc" if kind == "TOOL" else kind.lower(),
+            "start_time_unix_nano": 1796063496818741851 + number,
+            "end_time_unix_nano": 1796063496818741899 + number,
+            "status": {"code": "STATUS_CODE_OK", "message": ""},
+            "attributes": {
+                "mlflow.spanType": json.dumps(kind),
+                **{name: json.dumps(value) for name, value in MLFLOW[kind].items()},
+            },
+        }
+        for number, (letter, kind) in enumerate({"A": "AGENT", "B": "CHAT_MODEL", "C": "TOOL"}.items())
+    ]
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps({"info": {"trace_id": "tr-1", "trace_metadata": {}}, "data": {"spans": spans}}))
+    told = [mapped(one.value.strip(), one.headers) for one in import_paths([file])]
+    assert {one.trajectory_id for one in told} == {"cc35202a1f54896340a9f19ac4238b64"}
+    events = [event for one in told for event in one.events]
+    assert shown(events) == [("user", ASK), ("model", "", ("c1", "calc", {})), ("tool", "", "calc", "30")]
+    made = response(events)
+    assert (made.model, made.response_id, made.usage.output_tokens, made.temperature) == ("m-1", "r1", 4, 0.7)
+
+
+def test_the_messages_of_these_tests_are_the_conventions(data):
+    """What these tests call GenAI messages satisfies the schemas that the conventions publish."""
+    schemas = {"input.messages": "input-messages", "output.messages": "output-messages"}
+    schemas |= {"system_instructions": "system-instructions"}
+    for name, file in schemas.items():
+        schema = json.loads((data / f"otel_genai_schema/gen-ai-{file}.json").read_text())
+        jsonschema.validate(json.loads(GENAI[f"gen_ai.{name}"]), schema)

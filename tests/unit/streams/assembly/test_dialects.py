@@ -133,6 +133,29 @@ def test_a_result_in_the_next_prompt_stands_in_for_a_silent_span(mill):
     assert shown(sealed(mill)) == RUN
 
 
+def loose(number, at, output):
+    """A tool's span that does not name its call."""
+    told = {"openinference.span.kind": "TOOL", "tool.name": "calc", "output.value": output}
+    return span(number, 1, attributes=told, at=at)
+
+
+def test_results_that_name_no_call_find_theirs(mill):
+    """The n-th result of a tool belongs to its n-th call that nothing answers; what is told again goes."""
+    asked = said("assistant", call("calc", "c1", n=1), call("calc", "c2", n=2))
+    tell(mill, agent(1), chat(2, 1, [said("user", "q")], [asked], at=1), loose(3, 4, "two"), loose(4, 3, "one"))
+    found = sealed(mill)
+    assert [result.output for result in found.steps[0].results] == ["one", "two"]
+    assert (found.status, found.orphans) == ("complete", ())
+
+
+def test_a_result_that_a_prompt_tells_too_is_one(mill):
+    """The span names no call, the next prompt does."""
+    run = a_run()
+    tell(mill, *run[:2], loose(3, 2, "30"), *run[3:])
+    found = sealed(mill)
+    assert (found.status, shown(found)) == ("complete", RUN)
+
+
 def test_a_trace_without_any_agent_makes_no_trajectory(mill):
     """Spans of a web server alone are counted as unmapped, and forgotten when nothing follows."""
     tell(mill, span(1, name="GET /"), span(2, 1, name="SELECT"))
