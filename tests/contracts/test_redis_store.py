@@ -1,0 +1,100 @@
+"""What only the store on Redis has to withstand: a full server, one that evicts or forgets, a newer format."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+import redis
+
+from millstream.adapters.redis_store import FORMAT, RedisStore
+from millstream.adapters.valkey import Valkey
+from millstream.errors import SettingsError, Unavailable
+from millstream.ports import Consumed, Message, Output, StateCommit
+
+
+@pytest.fixture
+def server():
+    """A server of this test's own."""
+    folder = Path(tempfile.mkdtemp(prefix="ms-test-"))
+    valkey = Valkey(folder / "valkey")
+    yield valkey.start()
+    valkey.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def client(server):
+    with redis.Redis.from_url(server) as found:
+        yield found
+
+
+@pytest.fixture
+def log(sqlite_backend):
+    made = sqlite_backend.open()[0]
+    made.append("telemetry", [Message("k", b"x")] * 5)
+    return made
+
+
+@pytest.fixture
+def store(server, log):
+    made = RedisStore(log, server, "ns")
+    yield made
+    made.close()
+
+
+def assign(store, log):
+    return store.assign("assemble", 0, {"telemetry": log.topic_id("telemetry")})
+
+
+def test_a_full_server_takes_nothing_of_a_commit(store, log, client):
+    """The whole step is refused and told, and goes through once there is room."""
+    held = assign(store, log)
+    step = StateCommit(
+        assignment=held,
+        expected={"telemetry:0": 0},
+        consumed=(Consumed("telemetry", 0, 0, 5),),
+        outputs=(Output("trajectories", "k", b"v"),),
+        high_water={"s": 1},
+        snapshot=b"s",
+    )
+    client.config_set("maxmemory", 1)
+    with pytest.raises(Unavailable, match="out of memory"):
+        store.commit(step)
+    client.config_set("maxmemory", 0)
+    assert store.positions() == ()
+    assert store.waiting() == {}
+    assert store.commit(step) == step.outputs
+    again = assign(store, log)
+    assert (again.positions, again.snapshot, again.unpublished) == ({"telemetry:0": 5}, b"s", step.outputs)
+
+
+def test_a_server_that_evicts_is_refused(store, log, client):
+    """It would silently delete state."""
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    with pytest.raises(SettingsError, match="allkeys-lru"):
+        assign(store, log)
+
+
+def test_a_server_that_forgets_at_a_restart_is_told_about(store, log, client, caplog):
+    """One line names what to set; the worker goes on."""
+    client.config_set("appendonly", "no")
+    with caplog.at_level(logging.WARNING):
+        assign(store, log)
+    assert "appendonly is off" in caplog.text
+
+
+def test_a_newer_format_is_refused(store, log, client):
+    """Nothing of a newer version's state is touched."""
+    client.set("millstream:{ns}:state:format", FORMAT + 1)
+    with pytest.raises(SettingsError, match=f"format {FORMAT + 1}"):
+        assign(store, log)
+
+
+def test_a_namespace_must_fit_into_a_key(server, log):
+    """A brace would break the hash tag."""
+    with pytest.raises(SettingsError, match="namespace"):
+        RedisStore(log, server, "a}b")
