@@ -21,6 +21,7 @@ BENCHES = {
     "alarms": "false alarms and detection of the alarms, simulated",
     "regrade": "regrading 100,000 runs, an interruption in the middle, and the buffer that follows",
     "sdk": "what a call costs the agent",
+    "gateway": "spans into the log beside decode only, and reading them in each dialect",
 }
 
 

@@ -40,6 +40,8 @@ HEARSAY: Final = 2**62
 """How much less a telling ranks that does not know what came before."""
 SILENT: Final = -(2**63) + 1
 """The rank of a tool's span that does not tell what the tool gave."""
+OURS: Final = "millstream.graders"
+"""The scope of the evaluations that we export: they are no news to us."""
 NO_CONTENT: Final = "no_content"
 _ROLES: Final = {"system": "system", "developer": "system", "user": "user"}
 
@@ -53,10 +55,10 @@ def events(span: Span, told: Told, shares: Shares) -> list[AnyEvent]:
 
 
 def evaluation(span: Span) -> list[AnyEvent]:
-    """The feedback of an evaluation's event; nothing when the evaluator failed."""
+    """The feedback of an evaluation's event; nothing when the evaluator failed, or was one of our graders."""
     found = span.attributes
     value, label = number(found.get("gen_ai.evaluation.score.value")), text(found, "gen_ai.evaluation.score.label")
-    if span.name != genai.EVALUATION or (value is None and not label):
+    if span.name != genai.EVALUATION or (value is None and not label) or span.scope == OURS:
         return []
     name = text(found, "gen_ai.evaluation.name")
     return [

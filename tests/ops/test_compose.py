@@ -25,8 +25,8 @@ def test_the_file_keeps_to_the_schema_of_compose(compose):
 
 
 def test_every_service_of_the_loop_is_there(services):
-    """Kafka, Redis, MLflow, the topics, a worker for each stage, Prometheus, Grafana."""
-    assert {"kafka", "redis", "mlflow", "topics", *STAGES, "prometheus", "grafana"} <= set(services)
+    """Kafka, Redis, MLflow, the topics, the gateway, a worker for each stage, Prometheus, Grafana."""
+    assert {"kafka", "redis", "mlflow", "topics", "gateway", *STAGES, "prometheus", "grafana"} <= set(services)
     for stage in STAGES:
         assert services[stage]["command"] == ["worker", stage]
 

@@ -150,7 +150,7 @@ def outside(tmp_path, root, services):
     for folder in ("data", "mlflow", "redis"):
         (tmp_path / folder).mkdir()
     node = KafkaNode(tmp_path / "kafka")
-    redis_port, mlflow_port = free_port(), free_port()
+    redis_port, mlflow_port, gateway_port = free_port(), free_port(), free_port()
     places = {
         "kafka://kafka:9092": node.url,
         "@redis:6379": f"@127.0.0.1:{redis_port}",
@@ -159,6 +159,8 @@ def outside(tmp_path, root, services):
         "http://mlflow:5000": f"http://127.0.0.1:{mlflow_port}",
         "127.0.0.1:5000": f"127.0.0.1:{mlflow_port}",
         "--port=5000": f"--port={mlflow_port}",
+        "127.0.0.1:4318": f"127.0.0.1:{gateway_port}",
+        "--port=4318": f"--port={gateway_port}",
         "sqlite:////mlflow": f"sqlite:///{tmp_path}/mlflow",
         "=/mlflow": f"={tmp_path}/mlflow",
         "/config/": f"{config}/",

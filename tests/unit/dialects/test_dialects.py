@@ -288,7 +288,7 @@ def test_the_details_event_tells_what_a_span_would():
 
 
 def test_an_evaluation_is_feedback():
-    """A score with its name; an evaluator that failed gives none."""
+    """A score with its name; an evaluator that failed gives none, and neither does what we export ourselves."""
     attributes = {
         "gen_ai.evaluation.name": "relevance",
         "gen_ai.evaluation.score.value": 0.5,
@@ -300,6 +300,8 @@ def test_an_evaluation_is_feedback():
     (made,) = read(record, "log")
     assert isinstance(made, FeedbackGiven)
     assert (made.name, made.value, made.label, made.comment) == ("relevance", 0.5, "partly", "half of it")
+    ours = json.loads(line(record, "log")) | {"scope": {"name": "millstream.graders"}}
+    assert mapped(json.dumps(ours).encode(), LOGS).events == []
     del attributes["gen_ai.evaluation.score.value"], attributes["gen_ai.evaluation.score.label"]
     assert read(record | {"attributes": {**attributes, "error.type": "timeout"}}, "log") == []
 
