@@ -39,8 +39,7 @@ def _chat_server() -> Iterator[Chat]:
 @pytest.fixture
 def chat(_chat_server: Chat) -> Chat:
     """A scripted OpenAI-compatible chat server, its script empty."""
-    _chat_server.script("{}")
-    return _chat_server
+    return _chat_server.fresh()
 
 
 @pytest.fixture(scope="session")

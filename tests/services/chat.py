@@ -18,7 +18,6 @@ class Chat:
         self.acts = ["{}"]
         self.asked = []
         self.headers = []
-        self.at_once = self.most_at_once = 0
         self._lock = threading.Lock()
         outer = self
 
@@ -33,9 +32,20 @@ class Chat:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        self._generation = 0
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
+
+    @property
+    def url(self):
+        """Each test has a path of its own, so that what an earlier one gave up waiting for is not taken for its."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/{self._generation}/v1"
+
+    def fresh(self):
+        """Begin anew, for another test."""
+        self._generation += 1
+        self.script("{}")
+        return self
 
     def script(self, *acts):
         """What to do from now on; forgets what was asked."""
@@ -50,24 +60,21 @@ class Chat:
 
     def serve(self, handler):
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        if not handler.path.startswith(f"/{self._generation}/"):
+            handler.close_connection = True
+            return
         with self._lock:
             self.asked.append(body)
             self.headers.append(dict(handler.headers))
             act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
-            self.at_once += 1
-            self.most_at_once = max(self.most_at_once, self.at_once)
-        try:
-            if getattr(act, "raw", False):
-                act(handler)
-                return
-            if callable(act):
-                act = act(body)
-            status, headers, text = answer(act)
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                send(handler, status, text, headers)
-        finally:
-            with self._lock:
-                self.at_once -= 1
+        if getattr(act, "raw", False):
+            act(handler)
+            return
+        if callable(act):
+            act = act(body)
+        status, headers, text = answer(act)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            send(handler, status, text, headers)
 
 
 def answer(act):

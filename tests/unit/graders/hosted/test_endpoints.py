@@ -67,16 +67,16 @@ def test_one_more_try(chat, graded):
         "http://127.0.0.1:1/v1/score",
         "https://127.0.0.1/v1/score",
         "http://evil.example/v1/score",
-        "http://127.0.0.1:{port}/v10/score",
-        "http://127.0.0.1:{port}/v1/../admin",
-        "http://user@127.0.0.1:{port}/v1/score",
-        "http://127.0.0.1:{port}@evil.example/v1/score",
+        "http://127.0.0.1:{port}/{path}0/score",
+        "http://127.0.0.1:{port}/{path}/../admin",
+        "http://user@127.0.0.1:{port}/{path}/score",
+        "http://127.0.0.1:{port}@evil.example/{path}/score",
     ],
 )
 def test_other_urls_are_not_asked(chat, graded, url):
     """Another host, port, scheme, user, or a path beside the allowed one."""
-    port = chat.url.rpartition(":")[2].partition("/")[0]
-    grade = graded(url.format(port=port))
+    port, _, path = chat.url.rpartition(":")[2].partition("/")
+    grade = graded(url.format(port=port, path=path))
     assert isinstance(grade, Failed)
     assert "[hosted] endpoints" in grade.reason
     assert chat.asked == []
