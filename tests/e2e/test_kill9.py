@@ -235,6 +235,8 @@ def _plain(decision):
         body.pop(timed, None)
     if body.get("position"):
         body["position"].pop("topic_id")
+    if "habits" in body.get("facts", {}):
+        body["facts"]["habits"].pop("began_ms")  # a log time, too
     return body
 
 
