@@ -154,7 +154,7 @@ class BubblewrapSandbox:
         """
         settings = self._settings
         return {
-            "paths": on_linux.packages(),
+            "paths": on_linux.package_places(),
             "nested": True,
             "filter": self._filter(threads=threads).hex(),
             "cpu_s": math.ceil(settings.timeout_s) + 1,
@@ -237,7 +237,7 @@ class NoSandbox(BubblewrapSandbox):
         return on_linux.inside(str(control), str(on_linux.INSIDE))
 
     def _config(self, *, threads: bool) -> Mapping[str, object]:
-        return {**super()._config(threads=threads), "nested": False}
+        return {**super()._config(threads=threads), "nested": False, "paths": on_linux.packages()}
 
     def _filter(self, *, threads: bool) -> bytes:
         """None where there is no libseccomp."""

@@ -126,14 +126,14 @@ class Cell:
                 self._take(answer, bound)
             if len(answer) > bound:
                 return Ended(-1, bytes(answer))
-            if not rest and _whole(answer):
+            if not rest and (frame := _frame(answer)):
                 # How its process ends is heard before the next job, not waited for now.
-                self._owed, self.reusable = True, self.nested
-                return Ended(0, bytes(answer))
+                self._owed, self.reusable = True, self.nested and frame == len(answer)
+                return Ended(0, bytes(answer[:frame]))
             if self._control in reads:
                 code = self._said(deadline)
                 self._take(answer, bound)
-                return Ended(-1 if code is None else code, bytes(answer))
+                return Ended(-1 if code is None else code, bytes(answer[: _frame(answer) or len(answer)]))
         return Ended(None, bytes(answer))
 
     def _take(self, answer: bytearray, bound: int) -> None:
@@ -177,9 +177,12 @@ class Cell:
             os.close(fd)
 
 
-def _whole(answer: bytearray) -> bool:
-    """Whether it is one frame, no less and no more."""
-    return len(answer) >= LENGTH.size and len(answer) == LENGTH.size + LENGTH.unpack_from(answer)[0]
+def _frame(answer: bytearray) -> int:
+    """How long the first frame is, once it is whole, else 0. What comes after it, at once or late, is no part of
+    the answer.
+    """
+    said = LENGTH.unpack_from(answer)[0] if len(answer) >= LENGTH.size else 0
+    return LENGTH.size + said if 0 < said <= len(answer) - LENGTH.size else 0
 
 
 def _written(fd: int, rest: memoryview) -> int:

@@ -20,6 +20,7 @@ from millstream.errors import Unavailable
 
 INSIDE: Final = Path(__file__).with_name("sandbox_inside.py")
 PLACE: Final = "/run/inside.py"
+PACKAGES: Final = "/run/packages"
 NOBODY: Final = 65534
 DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 ENVIRONMENT: Final = {
@@ -54,6 +55,11 @@ def packages() -> tuple[str, ...]:
     """Where this Python's installed packages lie."""
     found = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
     return tuple(path for path in found if path and Path(path).is_dir())
+
+
+def package_places() -> tuple[str, ...]:
+    """Where they lie inside: an environment may stand in a folder that code must not see, such as ``/tmp``."""
+    return tuple(f"{PACKAGES}/{n}" for n in range(len(packages())))
 
 
 def interpreter() -> str:
@@ -95,9 +101,10 @@ def shown() -> Iterator[str]:
         elif path.is_dir():
             yield from ("--ro-bind", name, name)
     yield from ("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache")
-    for folder in dict.fromkeys((sys.base_prefix, *packages())):
-        if not Path(folder).is_relative_to("/usr"):
-            yield from ("--ro-bind", folder, folder)
+    if not Path(sys.base_prefix).is_relative_to("/usr"):
+        yield from ("--ro-bind", sys.base_prefix, sys.base_prefix)
+    for folder, place in zip(packages(), package_places(), strict=True):
+        yield from ("--ro-bind", folder, place)
     for device in DEVICES:
         yield from ("--dev-bind", f"/dev/{device}", f"/dev/{device}")
     yield from ("--ro-bind", str(INSIDE), PLACE)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from services.fixtures import need
 
+from millstream.adapters import sandbox_command
 from millstream.adapters.sandbox import BubblewrapSandbox, NoSandbox
 from millstream.sandboxing import Code, Sandbox
 from millstream.settings import SandboxSettings
@@ -49,6 +50,20 @@ def test_values_go_in_and_come_out_as_json(sandbox, source, arguments, value):
     """What JSON can say arrives unchanged, both ways; numbers of NumPy are numbers."""
     ran = sandbox.run(call(source, *arguments))
     assert (ran.status, ran.value) == ("ok", value), ran
+
+
+@pytest.mark.services
+def test_packages_are_seen_wherever_the_environment_lies(tmp_path, monkeypatch):
+    """Also in the folder for temporary files, of which the sandbox has one of its own."""
+    need("" if shutil.which("bwrap") else "bwrap is not installed (Debian: bubblewrap)")
+    (tmp_path / "elsewhere.py").write_text("VALUE = 7\n")
+    monkeypatch.setattr(sandbox_command, "packages", lambda: (str(tmp_path),))
+    made = BubblewrapSandbox(LIMITS)
+    try:
+        ran = made.run(call("import elsewhere\ndef f(): return elsewhere.VALUE"))
+    finally:
+        made.close()
+    assert (ran.status, ran.value) == ("ok", 7), ran
 
 
 def test_sources_share_a_namespace_and_a_program_has_input_and_output(sandbox):

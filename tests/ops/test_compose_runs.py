@@ -195,9 +195,11 @@ def test_services_start_in_order_work_and_end(outside, root, wait_until):
         wait_until(lambda: runtime.buffer().stats().rollouts == 6)
         wait_until(lambda: runtime.tracker.pointed("policy", "champion") == 1)
     workers = [name for name in started if outside.services[name]["command"][0] == "worker"]
+    champion = 'millstream_champion_version{lineage="policy"} 1.0'
+    wait_until(lambda: champion in outside.metrics("gate"))  # gauges are looked at now and then
     told = {name: outside.metrics(name) for name in workers}
     assert 'millstream_trajectories_total{reason="complete",status="complete"} 6.0' in told["assemble"]
     assert "millstream_event_to_grade_seconds_count 6.0" in told["grade"]
     assert 'millstream_buffer_rollouts{namespace="default"} 6.0' in told["buffer"]
-    assert 'millstream_champion_version{lineage="policy"} 1.0' in told["gate"]
+    assert champion in told["gate"]
     assert {name: outside.stop(name) for name in reversed(workers)} == dict.fromkeys(workers, 0)
