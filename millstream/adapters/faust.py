@@ -27,6 +27,8 @@ from millstream.ports import Record
 
 FULL_S = 0.01
 """How often a waiting agent looks whether there is room again."""
+REJOIN_S = 5.0
+"""How long after a first assignment of nothing the partitions are asked to be shared out anew."""
 INTERNAL = 70
 
 
@@ -186,7 +188,7 @@ def _app(faust: Any, cluster: Cluster, group: Group, member: Member) -> Any:
 
     app.agent(topic, concurrency=1, name=group.name)(hand_over)
     app.on_partitions_revoked.connect(_revoked(member), weak=False)
-    app.on_partitions_assigned.connect(_assigned(member), weak=False)
+    app.on_partitions_assigned.connect(_assigned(app, member), weak=False)
     return app
 
 
@@ -198,11 +200,32 @@ def _revoked(member: Member) -> Callable[..., Any]:
     return revoked
 
 
-def _assigned(member: Member) -> Callable[..., Any]:
+def _assigned(app: Any, member: Member) -> Callable[..., Any]:
+    asked = False
+
     async def assigned(_: Any, partitions: Any, **__: Any) -> None:
+        nonlocal asked
         member.assigned([place.partition for place in partitions])
+        if not partitions and not asked:
+            asked = True
+            asyncio.get_running_loop().call_later(REJOIN_S, lambda: asyncio.ensure_future(_join_again(app)))
 
     return assigned
+
+
+async def _join_again(app: Any) -> None:
+    """Have the partitions shared out anew. A static member that comes back gets what its predecessor had, and
+    when that was nothing, because the topic was being made again, nobody would ever have its partitions.
+    Once in a member's life: another rebalance is a short pause for the whole group.
+    """
+    if app.should_stop or app.consumer.assignment():
+        return
+    thread = app.consumer._thread  # noqa: SLF001 — Faust has no word for it
+
+    async def rejoin() -> None:
+        thread._ensure_consumer()._coordinator.request_rejoin()  # noqa: SLF001
+
+    await thread.call_thread(rejoin)
 
 
 def _record(topic: str, message: Any) -> Record:
