@@ -116,14 +116,17 @@ def specimens_of(tasks: Iterable[Task]) -> tuple[Specimen, ...]:
 def _specimen_of(task: Task, texts: Sequence[str]) -> Specimen | None:
     right = task.reference.strip() if isinstance(task.reference, str) else f"{task.reference:.10g}"
     others = _others(right, texts)
+    folded, question = right.casefold(), task.question.casefold()
     if not others or not any(map(str.isalnum, right)) or (_kind(right) == "number" and right in task.question):
+        return None
+    if folded == question.strip():
         return None
     return Specimen(
         task=task,
         right=(right,),
         wrong=others[0],
         others=others,
-        topic=tuple(dict.fromkeys(_WORD.findall(task.question.lower()))),
+        topic=tuple(dict.fromkeys(word for word in _WORD.findall(question) if word != folded)),
         value=None if isinstance(task.reference, str) or task.reference is None else float(task.reference),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millstream.events import Task, TaskId
@@ -24,6 +24,8 @@ TASKS = st.lists(
 
 @settings(max_examples=40)
 @given(TASKS)
+@example([Task(id=TaskId("t"), question="Is it yes or no?", reference="YES")])  # the question's word is the answer
+@example([Task(id=TaskId("t"), question="Paris", reference="paris"), Task(id=TaskId("u"), reference="Rome")])
 def test_graders_that_hold_are_never_called_weak(tasks):
     """Exact comparison and the number rules: sound, or untested where nothing can be asked."""
     specimens = specimens_of(tasks)
