@@ -98,27 +98,21 @@ class GroupDecider:
         """Take a whole group out of the buffer: a grade of one of its members is of a new epoch, so the
         advantages of all no longer hold.
         """
-        if not group.admitted:
-            return []
-        gone = RolloutsEvicted(
-            id=digest("withdrawn", group.decision),
-            namespace=self.namespace,
-            log_ms=now_ms,
-            rollout_ids=group.admitted,
-            reason=f"{SUPERSEDED}: members of group {group.id} are graded anew",
-        )
-        self.book.apply(gone)
-        return [gone]
+        return self._leave(group, now_ms, "withdrawn", f"members of group {group.id} are graded anew")
 
     def _supersede(self, group: Group, now_ms: int) -> list[BufferDecision]:
+        return self._leave(group, now_ms, "superseded", f"group {group.id} is decided again")
+
+    def _leave(self, group: Group, now_ms: int, how: str, why: str) -> list[BufferDecision]:
+        """The decision by which all that was admitted of a group leaves; none when nothing was."""
         if not group.admitted:
             return []
         gone = RolloutsEvicted(
-            id=digest("superseded", group.decision),
+            id=digest(how, group.decision),
             namespace=self.namespace,
             log_ms=now_ms,
             rollout_ids=group.admitted,
-            reason=f"{SUPERSEDED}: group {group.id} is decided again",
+            reason=f"{SUPERSEDED}: {why}",
         )
         self.book.apply(gone)
         return [gone]
