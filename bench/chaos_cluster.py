@@ -21,8 +21,8 @@ from services import KafkaNode, RedisServer
 
 from millstream.bootstrap import Runtime
 from millstream.errors import Unavailable
+from millstream.loading import load
 from millstream.ports import Message
-from millstream.settings import load
 
 COMMAND = [sys.executable, "-c", "from millstream.cli import main; main()"]
 PRODUCER = Path(__file__).with_name("chaos_producer.py")

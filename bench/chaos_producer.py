@@ -14,7 +14,7 @@ import chaos_stream
 
 from millstream.bootstrap import Runtime
 from millstream.errors import Stuck, Unavailable
-from millstream.settings import load
+from millstream.loading import load
 from millstream.topics import TELEMETRY
 
 BATCH = 8

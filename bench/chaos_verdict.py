@@ -15,8 +15,8 @@ from chaos_cluster import RULES
 from millstream.bootstrap import Runtime
 from millstream.console.audit import audit
 from millstream.ledger import read_all
+from millstream.loading import load
 from millstream.ports import Log, Message, Record
-from millstream.settings import load
 from millstream.topics import BUFFER_EVENTS, DEAD_LETTERS, GRADES, TELEMETRY, TRAJECTORIES
 
 

@@ -26,9 +26,9 @@ from services import KafkaNode, RedisServer, ServiceFailed, missing_for_kafka, m
 
 from millstream.bootstrap.runtime import Runtime
 from millstream.ledger import read_all
+from millstream.loading import load
 from millstream.partition import partition_of
 from millstream.ports import Message
-from millstream.settings import load
 
 HERE = Path(__file__).resolve().parent
 EVENTS, RECORD, PARTITIONS = 100_000, 50, 4

@@ -21,8 +21,8 @@ from millstream.errors import MillstreamError, SettingsError
 from millstream.graders.hosted.parsing import parse
 from millstream.graders.hosted.stream import is_hosted
 from millstream.graders.judges.natives import is_judges, read_judges
+from millstream.loading import Loaded
 from millstream.logs import mask
-from millstream.settings import Loaded
 from millstream.syntax import parse_module
 
 Level: TypeAlias = Literal["ok", "warn", "fail"]

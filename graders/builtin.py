@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, nearest
 from millstream.graders import (
     budgets,
     code_tests,
@@ -34,7 +34,6 @@ from millstream.graders.epochs import builtin_epoch, file_digest
 from millstream.graders.hosted.similarity import LIBRARIES
 from millstream.graders.registry import Factory, Grader
 from millstream.sandboxing import Sandbox
-from millstream.settings import nearest
 
 
 class Builtin(Struct, frozen=True):

@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from millstream.errors import SettingsError
-from millstream.settings import nearest
+from millstream.errors import SettingsError, nearest
 
 FUNCTIONS: Final[dict[str, tuple[int, int, Callable[..., float]]]] = {
     "min": (1, 64, min),

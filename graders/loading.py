@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from millstream.errors import MillstreamError, SettingsError, Unavailable
+from millstream.errors import MillstreamError, SettingsError, Unavailable, nearest
 from millstream.graders import feedback, messages
 from millstream.graders.builtin import BUILTINS, builtin
 from millstream.graders.crews import Crews
@@ -20,7 +20,7 @@ from millstream.graders.judges.natives import is_judges, load_judges
 from millstream.graders.registry import Grader
 from millstream.graders.running import Crew, GraderSet, Spawn
 from millstream.graders.userfiles import offered
-from millstream.settings import Graders, nearest
+from millstream.settings import Graders
 
 
 def load(settings: Graders, root: Path, spawn: Spawn, means: Means = NOTHING) -> GraderSet:

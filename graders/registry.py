@@ -16,11 +16,10 @@ from typing import Any, Final, Literal, TypeAlias, overload
 
 from msgspec import Struct, structs
 
-from millstream.errors import GraderError, SettingsError
+from millstream.errors import GraderError, SettingsError, nearest
 from millstream.grade import Abstained, Censored, Failed, Grade, Scored, fail
 from millstream.graders.calling import call, call_each, described
 from millstream.graders.examples import Example
-from millstream.settings import nearest
 from millstream.trajectory import Trajectory
 
 ENTRY_POINTS: Final = "millstream.graders"

@@ -13,10 +13,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, nearest
 from millstream.grade import Abstained, Censored, Failed, Grade, Scored, first_line
 from millstream.graders.formulas import Parser
-from millstream.settings import RewardSettings, nearest
+from millstream.settings import RewardSettings
 
 
 class RewardParts(NamedTuple):

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, nearest
 from millstream.grade import Grade, abstain, score
 from millstream.graders.hosted.similarity import measure
 from millstream.graders.hosted.similarity import similarity as alike
-from millstream.settings import nearest
 from millstream.trajectory import Trajectory
 
 VERSION: Final = 1

@@ -18,10 +18,9 @@ from types import ModuleType
 from typing import Any
 
 from millstream.codec import digest
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, nearest
 from millstream.graders.epochs import user_epoch
 from millstream.graders.registry import ENTRY_POINTS, Grader, Source
-from millstream.settings import nearest
 
 
 def load_file(file: Path, options: Mapping[str, Mapping[str, Any]]) -> list[Grader]:

@@ -18,6 +18,8 @@ A refused promotion is a decision (an event), not an error.
 
 from __future__ import annotations
 
+import difflib
+
 
 class MillstreamError(Exception):
     """The root: its message names the input, the place and the mend."""
@@ -97,3 +99,9 @@ class PositionLost(Stuck):
 
 class Conflict(MillstreamError):
     """Another writer moved the state; re-read it before trying again."""
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """`` (did you mean …?)`` with the nearest known word, or nothing."""
+    found = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
+    return f"; did you mean {found[0]!r}?" if found else f"; known: {', '.join(sorted(known))}"

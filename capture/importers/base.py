@@ -25,10 +25,9 @@ from millstream.capture.importers.reading import Row, RowProblem, files, rows
 from millstream.capture.raw import RawEdge
 from millstream.capture.shipping import HEADERS, Line, by_partition, messages
 from millstream.codec import digest
-from millstream.errors import EventError, SettingsError, Undecodable
+from millstream.errors import EventError, SettingsError, Undecodable, nearest
 from millstream.events import AnyEvent, Split, TrajectoryId
 from millstream.ports import Log, Message
-from millstream.settings import nearest
 from millstream.topics import TELEMETRY
 
 _HEADERS = {**HEADERS, "import": "1"}

@@ -14,14 +14,13 @@ from msgspec.structs import replace
 from millstream.bootstrap.plans import Plan
 from millstream.examples.finqa.evaluation import EVALUATION
 from millstream.examples.finqa.settings import LOOP
+from millstream.loading import Loaded, load
 from millstream.settings import (
     BufferSettings,
     GateSettings,
-    Loaded,
     RewardSettings,
     TrainerSettings,
     TriggerSettings,
-    load,
 )
 
 HERE = Path(__file__).resolve().parent

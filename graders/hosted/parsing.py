@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, nearest
 from millstream.graders.formulas import Parser
 from millstream.graders.hosted.definitions import (
     KINDS,
@@ -34,7 +34,7 @@ from millstream.graders.hosted.definitions import (
 )
 from millstream.graders.hosted.source import check_source
 from millstream.graders.hosted.templates import paths_of
-from millstream.settings import HostedSettings, nearest
+from millstream.settings import HostedSettings
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$?(?P<path>[^`]*)`)?")
 _PLACED = re.compile(r"(?P<told>.*?)(?: - at `\$?(?P<path>[^`]*)`)?")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from millstream.errors import MillstreamError, MissingExtra, SettingsError
+from millstream.errors import MillstreamError, MissingExtra, SettingsError, nearest
 from millstream.grade import Failed
 from millstream.graders.hosted.definitions import Definition
 from millstream.graders.hosted.means import NOTHING, Means
@@ -17,7 +17,7 @@ from millstream.graders.hosted.parsing import checked, decoded, limits_of
 from millstream.graders.hosted.running import Outcome, timed
 from millstream.graders.hosted.samples import sample_of
 from millstream.serving import Refusal, Request, Response, Route, json_response, refusal
-from millstream.settings import HostedSettings, nearest
+from millstream.settings import HostedSettings
 
 BASE: Final = "/v1/fine_tuning/alpha/graders"
 FIELDS: Final = ("grader", "model_sample", "item", "reference_answer")

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from millstream.codec import digest
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, nearest
 from millstream.graders.hosted.definitions import (
     Definition,
     LabelModel,
@@ -32,7 +32,6 @@ from millstream.graders.hosted.source import imports_of
 from millstream.graders.judges.budget import sampled
 from millstream.graders.judges.judge import ASKING
 from millstream.graders.registry import Grader, Told, grader
-from millstream.settings import nearest
 from millstream.trajectory import Trajectory
 
 VERSION: Final = 1

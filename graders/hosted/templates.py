@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, nearest
 from millstream.graders.hosted.faults import HostedFault
-from millstream.settings import nearest
 
 NAMESPACES: Final = ("item", "sample")
 _VARIABLE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)

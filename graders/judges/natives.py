@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, nearest
 from millstream.grade import Grade
 from millstream.graders.epochs import judge_epoch
 from millstream.graders.judges.budget import sampled
@@ -30,7 +30,6 @@ from millstream.graders.judges.shown import material, signs
 from millstream.graders.judges.sitting import Sitting
 from millstream.graders.learned import Learned, Spawn, learned_grader
 from millstream.graders.registry import Grader, Told, grader
-from millstream.settings import nearest
 from millstream.trajectory import Trajectory
 
 Asking: TypeAlias = Score | Label | Rubric | Pairwise | Constitution

@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from millstream.errors import SettingsError
-from millstream.settings import KafkaSettings, Loaded
+from millstream.loading import Loaded
+from millstream.settings import KafkaSettings
 from millstream.topics import TELEMETRY
 
 SCHEME = "kafka://"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from millstream.bootstrap.plans import Plan
 from millstream.console.doctor import Check, attempted, examine
 from millstream.errors import Unavailable
-from millstream.settings import Loaded
+from millstream.loading import Loaded
 
 REPORT = "run no code that you did not write on this machine, and report it as SECURITY.md says"
 

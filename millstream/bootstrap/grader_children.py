@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millstream.settings import Graders, Loaded
+from millstream.loading import Loaded
+from millstream.settings import Graders
 
 if TYPE_CHECKING:
     from millstream.graders.running import Spawn

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from millstream.bootstrap.parts import require
-from millstream.settings import Loaded
+from millstream.loading import Loaded
 
 if TYPE_CHECKING:
     from millstream.graders.judges.judge import Judge

@@ -18,7 +18,7 @@ from millstream.graders.hosted.means import Means, Runner
 from millstream.graders.hosted.parsing import parse
 from millstream.graders.hosted.stream import is_hosted, parts_of
 from millstream.graders.judges.hosted import runner
-from millstream.settings import Loaded
+from millstream.loading import Loaded
 
 if TYPE_CHECKING:
     from millstream.adapters.sandbox import BubblewrapSandbox

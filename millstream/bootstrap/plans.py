@@ -6,11 +6,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from millstream.loading import Loaded
 from millstream.settings import (
     AlarmSettings,
     BufferSettings,
     GateSettings,
-    Loaded,
     RewardSettings,
     TrainerSettings,
     TriggerSettings,

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from millstream.codec import digest
 from millstream.console.catalog import whole_trajectories
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, nearest
 from millstream.events import EventId, FeedbackGiven
 from millstream.graders.judges.groups import GroupJudge, GroupJudged, group_judge, grouped, judged
 from millstream.graders.judges.natives import is_judges, read_judges
-from millstream.settings import nearest
 
 if TYPE_CHECKING:
     from millstream.bootstrap.runtime import Runtime

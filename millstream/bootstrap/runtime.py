@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from millstream.bootstrap.plans import Plan, plan_of
-from millstream.errors import SettingsError
-from millstream.settings import Loaded, load, nearest
+from millstream.errors import SettingsError, nearest
+from millstream.loading import Loaded, load
 
 if TYPE_CHECKING:
     from millstream.adapters.child_pool import ChildPool

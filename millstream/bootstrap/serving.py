@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from millstream.bootstrap.parts import require
 from millstream.capture import gateway
 from millstream.graders.hosted import serving as hosted
+from millstream.loading import Loaded
 from millstream.serving import Door, Route, token_of
-from millstream.settings import Loaded
 
 if TYPE_CHECKING:
     from millstream.adapters.http_server import Server

@@ -8,9 +8,8 @@ from msgspec import structs
 
 from millstream.bootstrap.plans import Plan
 from millstream.bootstrap.policies import interface_of
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, nearest
 from millstream.graders.reward import Formula
-from millstream.settings import nearest
 from millstream.streams.alarms import AlarmStage
 from millstream.streams.assembly import Assembler
 from millstream.streams.buffering import BufferingStage

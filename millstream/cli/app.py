@@ -96,7 +96,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the nearest known name in the message."""
-        from millstream.settings import nearest
+        from millstream.errors import nearest
 
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise click.UsageError(f"no command {args[0]!r}{nearest(args[0], list(COMMANDS))}", ctx)

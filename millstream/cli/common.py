@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from millstream.settings import Loaded, load
+from millstream.loading import Loaded, load
 
 if TYPE_CHECKING:
     from pathlib import Path

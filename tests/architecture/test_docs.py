@@ -21,9 +21,9 @@ from millstream.cli import app
 from millstream.events import EVENT_KINDS
 from millstream.graders.builtin import BUILTINS
 from millstream.ledger import append_policy_events
+from millstream.loading import known_keys
 from millstream.policy import PolicyPromoted, PolicyRegistered, Verdict
 from millstream.rollout import RefusedReason
-from millstream.settings import known_keys
 from millstream.topics import ALL
 from millstream.trainer.algorithms import ALGORITHMS
 

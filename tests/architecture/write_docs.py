@@ -16,8 +16,9 @@ from typing import get_type_hints
 import click
 
 from millstream.cli.app import COMMANDS, root
+from millstream.loading import known_keys
 from millstream.metrics import ALL as METRICS
-from millstream.settings import Settings, known_keys
+from millstream.settings import Settings
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 BEGIN, END = "<!-- commands: written by tests/architecture/write_docs.py -->", "<!-- end of commands -->"

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from millstream.bootstrap import Runtime
+from millstream.loading import load
 from millstream.ports import Message
 from millstream.repair import MAX_EVENT_BYTES
-from millstream.settings import load
 
 SHAPE = chaos_stream.Shape(
     runs=40, events_a_run=8, repeated=0.05, displaced=0.1, poison=0.02, oversize=1, unfinished=0.1

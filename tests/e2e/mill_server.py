@@ -22,7 +22,7 @@ from millstream.grade import Grade, fail, score
 from millstream.graders.builtin import builtin
 from millstream.graders.registry import Grader
 from millstream.graders.running import GraderSet
-from millstream.settings import load
+from millstream.loading import load
 from millstream.streams.runner import Limits
 from millstream.trainer import base, worker  # noqa: F401
 from millstream.trajectory import Trajectory

@@ -42,7 +42,7 @@ from pathlib import Path
 import millstream
 from millstream.bootstrap import Runtime
 from millstream.ledger import LedgerReader
-from millstream.settings import load
+from millstream.loading import load
 runtime = Runtime(load())
 client, ledger = runtime.client(), LedgerReader(runtime.log)
 number = 0

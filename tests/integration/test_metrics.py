@@ -12,7 +12,7 @@ import pytest
 
 from millstream.bootstrap import Runtime
 from millstream.console.graded import grade_rows
-from millstream.settings import load
+from millstream.loading import load
 
 
 def scraped(text: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ from services.fixtures import need
 
 from millstream.bootstrap.runtime import Runtime
 from millstream.bootstrap.serving import door_of, grader_routes, server
-from millstream.settings import load
+from millstream.loading import load
 
 pytestmark = [pytest.mark.services, pytest.mark.xdist_group("sandbox")]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from millstream.settings import known_keys, load
+from millstream.loading import known_keys, load
 
 STAGES = ("assemble", "grade", "buffer", "trigger", "train", "gate")
 ONE_SHOT = {"topics"}

@@ -23,7 +23,7 @@ from services.processes import free_port
 from services.redis_server import missing_for_redis
 
 from millstream.bootstrap import Runtime
-from millstream.settings import load
+from millstream.loading import load
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 

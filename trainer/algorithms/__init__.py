@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.errors import SettingsError
-from millstream.settings import nearest
+from millstream.errors import SettingsError, nearest
 from millstream.trainer.algorithms.base import Algorithm, Selection, options_of
 from millstream.trainer.algorithms.grpo import Grpo
 from millstream.trainer.algorithms.sft import Sft

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from millstream.errors import SettingsError
-from millstream.settings import nearest
+from millstream.errors import SettingsError, nearest
 from millstream.trainer.batches import Example
 from millstream.trainer.losses import Loss, Tokens
 from millstream.trainer.tokens import Tokenised

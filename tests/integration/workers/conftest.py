@@ -18,7 +18,7 @@ from redis import Redis
 
 from millstream.bootstrap.runtime import Runtime
 from millstream.ledger import read_all
-from millstream.settings import load
+from millstream.loading import load
 
 COMMAND = [sys.executable, "-c", "from millstream.cli import main; main()"]
 PATIENCE_S = 60

@@ -6,8 +6,8 @@ import pytest
 
 from millstream.adapters.kafka_cluster import Cluster, addresses_of
 from millstream.errors import SettingsError
+from millstream.loading import load
 from millstream.logs import mask
-from millstream.settings import load
 
 
 def loaded(tmp_path, text, **environ):

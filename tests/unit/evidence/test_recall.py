@@ -14,9 +14,9 @@ from millstream.console.why_text import render
 from millstream.deploy.promotion import promote, rollback
 from millstream.deploy.recall import lift_events
 from millstream.errors import SettingsError
+from millstream.loading import Loaded
 from millstream.policy import PolicyPromoted
 from millstream.rollout import RolloutRefused
-from millstream.settings import Loaded
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import SettingsError
-from millstream.settings import load
+from millstream.loading import load
 
 REFUSED = [
     ("assembly", "idle_s", "-1"),

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.console import doctor
 from millstream.errors import Unavailable
-from millstream.settings import Loaded, load
+from millstream.loading import Loaded, load
 
 
 def loaded(root: Path, toml: str = "") -> Loaded:

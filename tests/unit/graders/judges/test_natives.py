@@ -12,7 +12,7 @@ from millstream.graders.judges.natives import KINDS, load_judges, read_judges
 from millstream.graders.judges.pairwise import SWAYED
 from millstream.graders.judges.rubric import NOT_FOUND
 from millstream.graders.judges.shown import SHORTENED
-from millstream.settings import load
+from millstream.loading import load
 
 HEAD = 'criteria = "Is it right?"\n'
 SCORE = f'[helpful]\nkind = "score"\nrange = [1, 5]\nanchors = {{1 = "wrong", 5 = "right"}}\n{HEAD}'
