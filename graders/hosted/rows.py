@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from millstream.errors import SettingsError
 from millstream.graders.hosted.parsing import decoded
-from millstream.graders.hosted.samples import sample_of
+from millstream.graders.hosted.samples import sample_in
 
 REFERENCES: Final = ("reference_answer", "reference", "expected_answer", "answer", "gold", "ideal", "target", "label")
 """Where a row's reference answer is looked for, in this order."""
@@ -73,40 +73,12 @@ def _item(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _samples(row: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     if isinstance(row.get("samples"), list):
-        return tuple(found for one in row["samples"] if (found := _sample(one)) is not None)
+        return tuple(found for one in row["samples"] if (found := sample_in(one)) is not None)
     for name in ("sample", *_GIVEN):
-        if (found := _sample(row.get(name))) is not None:
+        if (found := sample_in(row.get(name))) is not None:
             return (found,)
-    said = _sample(row.get("messages"))
+    said = sample_in(row.get("messages"))
     return () if said is None else (said,)
-
-
-def _sample(value: Any) -> dict[str, Any] | None:  # noqa: PLR0911 — one a shape
-    """A sample from a text, a sample of the service, a message, or messages (the last one, when it is the model's)."""
-    match value:
-        case str():
-            return sample_of(value)
-        case {"output_text": str(text)}:
-            return sample_of(text, _calls(value.get("output_tools")))
-        case {"choices": [{"message": dict(message)}, *_]}:
-            return _sample(message)
-        case {"output": list(messages)}:
-            return _sample(messages)
-        case {"role": "assistant", "content": content}:
-            return sample_of(_text(content), _calls(value.get("tool_calls")))
-        case [*_, {"role": "assistant"} as message]:
-            return _sample(message)
-    return None
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else ""
-
-
-def _calls(value: Any) -> list[dict[str, Any]]:
-    return [call for call in value if isinstance(call, dict)] if isinstance(value, list) else []
 
 
 def _theirs(row: Mapping[str, Any]) -> dict[str, float]:

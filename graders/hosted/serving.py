@@ -15,7 +15,7 @@ from millstream.graders.hosted.definitions import Definition
 from millstream.graders.hosted.means import NOTHING, Means
 from millstream.graders.hosted.parsing import checked, decoded, limits_of
 from millstream.graders.hosted.running import Outcome, timed
-from millstream.graders.hosted.samples import sample_of
+from millstream.graders.hosted.samples import sample_in
 from millstream.serving import Refusal, Request, Response, Route, json_response, refusal
 from millstream.settings import HostedSettings
 
@@ -51,7 +51,7 @@ class HostedGraders:
         definition = self._definition(body)
         sample, item = _sample(body), _item(body)
         try:
-            outcome, answer = timed(definition, item, sample_of(sample), self._means)
+            outcome, answer = timed(definition, item, sample, self._means)
         except MissingExtra as error:
             raise Refusal(501, str(error), code="missing_extra") from None
         if self._http_error and isinstance(outcome.grade, Failed):
@@ -81,10 +81,13 @@ def _object(text: bytes, fields: tuple[str, ...]) -> dict[str, Any]:
     return body
 
 
-def _sample(body: Mapping[str, Any]) -> str:
-    sample = body.get("model_sample")
-    if not isinstance(sample, str):
-        raise Refusal(400, "model_sample must be a text: what the model said", param="model_sample")
+def _sample(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The sample: a text as the service had it, or a message with the tool calls and the audio that a text lacks."""
+    said = body.get("model_sample")
+    sample = sample_in(said) if isinstance(said, str | dict) else None
+    if sample is None:
+        told = "model_sample must be a text (what the model said), a chat message of the assistant, or a sample"
+        raise Refusal(400, told, param="model_sample")
     return sample
 
 

@@ -136,3 +136,53 @@ def test_a_whole_job_is_read_for_its_grader():
     """The body of a fine-tuning job, or of a validate request."""
     job = {"model": "m", "method": {"type": "reinforcement", "reinforcement": {"grader": EXACT}}}
     assert checked(job) == checked({"grader": EXACT}) == checked(EXACT)
+
+
+SPOKEN = {"id": "audio_1", "data": "UklGRg==", "expires_at": 1767225600, "transcript": "It is Paris."}
+ITEM_CALL = {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "c"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"sample": {"output_text": "", "output_audio": SPOKEN}},
+        {"sample": {"choices": [{"index": 0, "message": {"role": "assistant", "content": None, "audio": SPOKEN}}]}},
+        {"messages": [ASKED, {"role": "assistant", "content": None, "audio": SPOKEN}]},
+        {"output": [{"role": "assistant", "content": [{"type": "output_audio", **SPOKEN}]}]},
+    ],
+)
+def test_what_the_model_spoke_comes_along(row):
+    """As `sample.output_audio`, and in the message of `sample.choices`; a transcript is not made the text."""
+    ((sample,),) = (one.samples for one in read(row))
+    assert sample["output_audio"] == SPOKEN
+    assert sample["choices"][0]["message"]["audio"] == SPOKEN
+    assert sample["output_text"] == ""
+
+
+@pytest.mark.parametrize("audio", [None, "UklGRg==", {"id": "audio_1"}, [SPOKEN], 3])
+def test_what_is_no_audio_leaves_the_name_out(audio):
+    """A reference to audio of an earlier turn, or anything else: a path to it fails, and nothing is made up."""
+    (row,) = read({"messages": [ASKED, {**SAID, "audio": audio}]})
+    assert "output_audio" not in row.samples[0]
+
+
+def test_choices_stay_as_they_came():
+    """All of them, with what is only there, such as log probabilities."""
+    choices = [{"index": 0, "message": SAID, "logprobs": {"content": []}}, {"index": 1, "message": SAID}]
+    (row,) = read({"sample": {"choices": choices}})
+    assert row.samples[0]["choices"] == choices
+
+
+def test_the_output_of_responses_is_one_sample():
+    """Everything after the last item of another: texts joined, calls in the shape of chat messages."""
+    output = [
+        {"type": "function_call_output", "call_id": "b", "output": "3"},
+        {"type": "reasoning", "summary": []},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Par"}]},
+        ITEM_CALL,
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "is"}]},
+    ]
+    (row,) = read({"sample": {"output": output}})
+    assert (row.samples[0]["output_text"], row.samples[0]["output_tools"]) == ("Paris", [CALL])
+    (row,) = read({"messages": [ASKED, {"role": "assistant", "content": "no"}, ASKED, ITEM_CALL]})
+    assert (row.samples[0]["output_text"], row.samples[0]["output_tools"]) == ("", [CALL])

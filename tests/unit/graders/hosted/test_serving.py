@@ -132,6 +132,9 @@ def test_a_grader_that_is_not_sound_is_a_bad_request(graders, served, grader, wo
     [
         {"model_sample": 3},
         {"model_sample": None},
+        {"model_sample": ["x"]},
+        {"model_sample": {"role": "user", "content": "x"}},
+        {"model_sample": {}},
         {},
         {"model_sample": "x", "item": [1]},
         {"model_sample": "x", "itme": {}},
@@ -170,3 +173,24 @@ def test_what_early_clients_sent_is_understood(graders, served):
     grader = {**STRING, "reference": "{{item.reference_answer}}"}
     found = graders(served).run(grader=grader, model_sample="Rome", extra_body={"reference_answer": "rome"})
     assert found.reward == 1.0
+
+
+TOOL = {**STRING, "input": "{{sample.output_tools[0].function.name}}", "reference": "search"}
+HEARD = {**STRING, "input": "{{sample.output_audio.transcript}}"}
+CALL = {"id": "c", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("grader", "sample"),
+    [
+        (TOOL, {"role": "assistant", "content": None, "tool_calls": [CALL]}),
+        (HEARD, {"role": "assistant", "content": None, "audio": {"data": "AAAA", "transcript": "It is Paris"}}),
+        (HEARD, {"output_text": "", "output_audio": {"data": "AAAA", "transcript": "It is Paris"}}),
+    ],
+)
+def test_a_message_is_a_sample_too(graders, served, grader, sample):
+    """The client sends what it is given: calls and audio reach the templates that name them."""
+    item = {"gold": "paris"}
+    assert graders(served).run(grader=grader, model_sample=sample, item=item).reward == 1.0
+    without = graders(served).run(grader=grader, model_sample="It is Paris", item=item)
+    assert (without.reward, without.metadata.errors.invalid_variable_error) == (None, True)
