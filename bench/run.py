@@ -20,6 +20,7 @@ BENCHES = {
     "numeric_answers": "which renderings of right and wrong answers the numeric grader accepts",
     "alarms": "false alarms and detection of the alarms, simulated",
     "regrade": "regrading 100,000 runs, an interruption in the middle, and the buffer that follows",
+    "buffer": "rollouts admitted, leased and read a second on Redis and Valkey, and the memory of one",
     "sdk": "what a call costs the agent",
     "gateway": "spans into the log beside decode only, and reading them in each dialect",
 }
