@@ -1,8 +1,8 @@
 """The buffer on real servers: rollouts admitted, leased and read a second, and what one weighs in memory.
 
-Each server (Redis of the operating system, append-only, fsynced each second or always as
-compose runs it; the embedded Valkey) does the same work, and so does its bare store: the same payloads, compressed the same way, in one hash by one
-pipelined HSET a group. What the buffer costs beside it is its one script a record, its book and its fences.
+Each server (Redis of the operating system, append-only, fsynced each second, or always as compose runs it; the
+embedded Valkey) does the same work, and so does its bare store: the same payloads, compressed the same way, in one
+hash by one HSET a group. What the buffer costs beside it is its script, its book and its fences.
 """
 
 from __future__ import annotations
