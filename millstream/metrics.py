@@ -54,6 +54,30 @@ EVENT_TO_GRADE = Metric(
     "from the log time of a complete run's last event to its committed grades",
     _LATENCIES,
 )
+JUDGE_CALLS = Metric(
+    "millstream_judge_calls_total",
+    "counter",
+    ("model", "outcome"),
+    "calls of a judge's endpoint: answered, busy, slow (no answer in time) or rejected",
+)
+JUDGE_VERDICTS = Metric(
+    "millstream_judge_verdicts_total",
+    "counter",
+    ("model", "outcome"),
+    "questions to a judge: given, cached, or failed as unparsable, timeout, infrastructure",
+)
+JUDGE_TOKENS = Metric(
+    "millstream_judge_tokens_total",
+    "counter",
+    ("model", "direction"),
+    "tokens of a judge, input and output (guessed where the endpoint counts none)",
+)
+JUDGE_COST = Metric(
+    "millstream_judge_cost_total", "counter", ("model",), "what a judge cost, in the currency of [judge] prices"
+)
+JUDGE_SECONDS = Metric(
+    "millstream_judge_call_seconds", "histogram", (), "one call of a judge's endpoint, however it ended", _LATENCIES
+)
 ADMITTED = Metric("millstream_rollouts_admitted_total", "counter", ("namespace",), "rollouts the buffer took")
 REFUSED = Metric(
     "millstream_rollouts_refused_total", "counter", ("namespace", "reason"), "rollouts the buffer refused, by reason"
@@ -102,6 +126,11 @@ ALL: tuple[Metric, ...] = (
     GRADES,
     GRADE_FAILURES,
     EVENT_TO_GRADE,
+    JUDGE_CALLS,
+    JUDGE_VERDICTS,
+    JUDGE_TOKENS,
+    JUDGE_COST,
+    JUDGE_SECONDS,
     ADMITTED,
     REFUSED,
     EVICTED,
@@ -137,3 +166,16 @@ class Meter(Protocol):
     def show(self, metric: Metric, values: Mapping[Labels, float]) -> None:
         """What a gauge is now, every series of it; those that are not named are gone."""
         ...
+
+
+class Unmetered:
+    """A `Meter` that nobody reads: where metrics are off."""
+
+    def add(self, metric: Metric, labels: Labels = (), amount: float = 1.0) -> None:
+        """Nothing."""
+
+    def observe(self, metric: Metric, values: Sequence[float]) -> None:
+        """Nothing."""
+
+    def show(self, metric: Metric, values: Mapping[Labels, float]) -> None:
+        """Nothing."""

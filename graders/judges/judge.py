@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import Struct, field, structs
 
+from millstream import metrics
 from millstream.codec import digest
 from millstream.errors import GraderError, SettingsError, Unavailable
 from millstream.grade import FailedKind
@@ -96,6 +97,7 @@ class Judge:
         self._jitter = random.Random(0)
         self._form: Form = "json_schema" if settings.structured == "auto" else settings.structured
         self.budget = Budget(memory, settings.budget_per_day, now=wall)
+        self.meter: metrics.Meter = metrics.Unmetered()
 
     def ask(self, question: Question, read: Callable[[str], T]) -> Verdict[T]:
         """The verdict that ``read`` makes of a reply; it raises `Unreadable` for one that it can't use.
@@ -103,6 +105,16 @@ class Judge:
         Raises `JudgeFault`.
         """
         question = structs.replace(question, model=self.settings.model or question.model)
+        try:
+            verdict = self._judged(question, read)
+        except JudgeFault as fault:
+            self.meter.add(metrics.JUDGE_VERDICTS, (question.model, fault.kind))
+            raise
+        outcome = "cached" if CACHED in verdict.spent.notes else "given"
+        self.meter.add(metrics.JUDGE_VERDICTS, (question.model, outcome))
+        return verdict
+
+    def _judged(self, question: Question, read: Callable[[str], T]) -> Verdict[T]:
         key = digest("verdict", ASKING, self.settings.base_url, msgspec.json.encode(question, order="deterministic"))
         kept = self._recalled(key, read)
         if kept is not None:
@@ -110,7 +122,7 @@ class Judge:
         progress = _Progress(ends=self._now() + self.settings.deadline_s)
         for _ in range(self.settings.tries):
             reply = self._replied(question, progress)
-            self._count(reply, progress)
+            self._count(question.model, reply, progress)
             try:
                 value = read(_usable(reply, progress))
             except Unreadable as error:
@@ -170,13 +182,26 @@ class Judge:
             left = progress.ends - self._now()
             if not mine or left <= 0:
                 raise progress.fault(f"no turn to ask the judge within {self.settings.deadline_s:g} s", "timeout")
-            return self._endpoint.complete(ask, min(left, self.settings.timeout_s))
+            return self._metered(ask, min(left, self.settings.timeout_s))
+
+    def _metered(self, ask: Ask, timeout_s: float) -> Reply:
+        begun, outcome = self._now(), "rejected"
+        try:
+            reply = self._endpoint.complete(ask, timeout_s)
+            outcome = "answered"
+        except Busy as error:
+            outcome = "slow" if error.slow else "busy"
+            raise
+        finally:
+            self.meter.add(metrics.JUDGE_CALLS, (ask.model, outcome))
+            self.meter.observe(metrics.JUDGE_SECONDS, [self._now() - begun])
+        return reply
 
     def _backoff(self, calls: int) -> float:
         """Seconds before another try: doubled each time, with jitter so that many callers do not come at once."""
         return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** (calls - 1)) * self._jitter.uniform(0.5, 1.0))
 
-    def _count(self, reply: Reply, progress: _Progress) -> None:
+    def _count(self, model: str, reply: Reply, progress: _Progress) -> None:
         """Tokens and cost of a reply, whether it can be read or not."""
         asked, said = reply.input_tokens, reply.output_tokens
         guessed = asked < 0 or said < 0
@@ -184,6 +209,9 @@ class Judge:
             asked, said = progress.characters // CHARACTERS_A_TOKEN, len(reply.text) // CHARACTERS_A_TOKEN
         cost = (asked * self.settings.price_input + said * self.settings.price_output) / PRICED_TOKENS
         progress.add(reply.model, asked + said, cost, (GUESSED,) if guessed and cost else ())
+        self.meter.add(metrics.JUDGE_TOKENS, (model, "input"), asked)
+        self.meter.add(metrics.JUDGE_TOKENS, (model, "output"), said)
+        self.meter.add(metrics.JUDGE_COST, (model,), cost)
         try:
             self.budget.spend(cost)
         except Unavailable as error:

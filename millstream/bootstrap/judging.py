@@ -10,6 +10,7 @@ from millstream.bootstrap.parts import require
 from millstream.loading import Loaded
 
 if TYPE_CHECKING:
+    from millstream.bootstrap.runtime import Runtime
     from millstream.graders.judges.judge import Judge
 
 MEMORY = "judges.db"
@@ -35,3 +36,9 @@ def judge_of(loaded: Loaded, on_close: Callable[[Callable[[], object]], None]) -
     memory = SqliteMemory(loaded.data / MEMORY, entries=settings.cache_entries)
     on_close(memory.close)
     return Judge(chat, settings, memory)
+
+
+def meter_judge(runtime: Runtime) -> None:
+    """Let the judge of a process that grades tell its figures to the process's monitor, where it has one."""
+    if runtime.monitor and runtime.judge_model:
+        runtime.judge_model.meter = runtime.monitor.meter

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from millstream.bootstrap.examining import register
 from millstream.bootstrap.exporting import exporters
+from millstream.bootstrap.judging import meter_judge
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.patience import Patient, Worker
 from millstream.bootstrap.policies import workers
@@ -172,6 +173,7 @@ def build(runtime: Runtime) -> Pipeline:
     runtime.on_close(lock.release)
     log, store = runtime.log, runtime.store
     check_rewards(runtime)
+    meter_judge(runtime)
     register(runtime)
     singles: list[Processor] = [
         *(buffering(runtime, plan) for plan in runtime.plans),

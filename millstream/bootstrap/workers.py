@@ -18,6 +18,7 @@ from millstream.bootstrap.acting import act
 from millstream.bootstrap.examining import register
 from millstream.bootstrap.exporting import exporters
 from millstream.bootstrap.instances import instance_of
+from millstream.bootstrap.judging import meter_judge
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.patience import Patient
 from millstream.bootstrap.policies import judges, trainers
@@ -205,6 +206,7 @@ def _belong(runtime: Runtime, stage: str, instance: str, accept_loss: Callable[[
         )
     if stage == "grade":
         check_rewards(runtime)
+        meter_judge(runtime)
         register(runtime)
     require("a worker", "faust")
     from millstream.adapters import faust

@@ -112,6 +112,31 @@ PANELS = (
         ),
     ),
     Panel(
+        "Judges: questions",
+        "How each ended; cached ones cost nothing. Failed ones: `millstream grades list --status failed`.",
+        (
+            (f"sum by (model, outcome) (rate(millstream_judge_verdicts_total[{RATE}]))", "{{model}} {{outcome}}"),
+            (f"sum by (model, outcome) (rate(millstream_judge_calls_total[{RATE}]))", "{{model}} calls {{outcome}}"),
+        ),
+    ),
+    Panel(
+        "Judges: time of a call",
+        "Half, and 99 of 100 calls of the endpoint end within this time.",
+        (
+            (f"histogram_quantile(0.5, sum by (le) (rate(millstream_judge_call_seconds_bucket[{RATE}])))", "p50"),
+            (f"histogram_quantile(0.99, sum by (le) (rate(millstream_judge_call_seconds_bucket[{RATE}])))", "p99"),
+        ),
+        unit="s",
+    ),
+    Panel(
+        "Judges: tokens and cost",
+        "Tokens a second by direction; cost an hour, in the currency of [judge] prices.",
+        (
+            (f"sum by (model, direction) (rate(millstream_judge_tokens_total[{RATE}]))", "{{model}} {{direction}}"),
+            (f"3600 * sum by (model) (rate(millstream_judge_cost_total[{RATE}]))", "{{model}} cost/h"),
+        ),
+    ),
+    Panel(
         "Buffer: admitted, refused, evicted",
         "Refusals by reason; a jump of one reason is worth a look.",
         (

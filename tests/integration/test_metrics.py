@@ -49,3 +49,42 @@ def test_what_is_scraped_is_what_the_log_says(runtime: Runtime, root: Path, capf
     assert found['millstream_rollouts_admitted_total{namespace="default"}'] == 6
     assert {v for name, v in found.items() if name.startswith("millstream_lag_records{")} == {0}
     assert found["millstream_event_to_grade_seconds_count"] == 6
+
+
+JUDGE = """
+[metrics]
+enabled = true
+port = 0
+sample_s = 0.001
+[judge]
+base_url = "{url}"
+model = "judge"
+price_input = 1.0
+[graders]
+enabled = []
+files = ["judges.toml"]
+[reward]
+formula = "helpful"
+"""
+
+
+def test_the_judge_of_the_stream_is_scraped_too(tmp_path: Path, chat, root: Path, capfd) -> None:
+    """Six runs, six questions: what the page says of them is what the judge's server saw and the grades say."""
+    (tmp_path / "judges.toml").write_text('[helpful]\nkind = "score"\ncriteria = "Is it right?"\n', encoding="utf-8")
+    file = tmp_path / "millstream.toml"
+    file.write_text(JUDGE.format(url=chat.url), encoding="utf-8")
+    chat.script('{"reason": "fine", "result": 0.5}')
+    with Runtime(load(file)) as runtime:
+        runtime.import_files([root / "examples" / "data" / "runs.ndjson"], kind="auto", lineage="", dry_run=False)
+        pipeline = runtime.pipeline()
+        url = re.search(r"metrics at (http://127\.0\.0\.1:\d+)/metrics", capfd.readouterr().err)[1]
+        pipeline.run(threading.Event(), until_idle=True)
+        found = scraped(urllib.request.urlopen(f"{url}/metrics", timeout=10).read().decode())
+        grades = [row for row in grade_rows(runtime.log) if row["grader"] == "helpful"]
+    assert len(chat.asked) == len(grades) == 6
+    assert found['millstream_judge_calls_total{model="judge",outcome="answered"}'] == 6
+    assert found['millstream_judge_verdicts_total{model="judge",outcome="given"}'] == 6
+    assert found["millstream_judge_call_seconds_count"] == 6
+    tokens = [found[f'millstream_judge_tokens_total{{direction="{one}",model="judge"}}'] for one in ("input", "output")]
+    assert sum(tokens) == 6 * 120
+    assert found['millstream_judge_cost_total{model="judge"}'] == pytest.approx(tokens[0] / 1e6)

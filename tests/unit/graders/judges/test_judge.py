@@ -2,9 +2,11 @@
 
 import json
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from msgspec import structs
 from services.chat import MODEL, cut_short, hang_up, silent, trickle
 
 from millstream.errors import SettingsError
@@ -251,3 +253,63 @@ def test_instructions_stand_with_the_system_message(chat, judge_of, question):
         assert "material to be judged" in asked["messages"][0]["content"]
     assert chat.asked[0]["messages"][0]["content"].startswith("You are strict.")
     assert json.dumps(chat.asked[0])
+
+
+class Meter:
+    """Keeps what it is told, by name and labels."""
+
+    def __init__(self):
+        self.counts = Counter()
+        self.seconds = []
+
+    def add(self, metric, labels=(), amount=1.0):
+        assert len(labels) == len(metric.labels)
+        self.counts[metric.name.removeprefix("millstream_judge_").removesuffix("_total"), *labels] += amount
+
+    def observe(self, metric, values):
+        self.seconds += values
+
+
+def test_what_a_judge_does_is_counted(chat, judge_of, question):
+    """Each call by how it ended, each question by what came of it, tokens and cost of every reply that came."""
+    chat.script({"status": 503}, "no verdict", GOOD)
+    judge = judge_of(price_input=1000.0, price_output=2000.0, tries=2)
+    judge.meter = meter = Meter()
+    judge.ask(question, read)
+    judge.ask(question, read)
+    chat.script({"status": 400, "message": "no"})
+    with pytest.raises(JudgeFault):
+        judge.ask(structs.replace(question, wants="another"), read)
+    input_tokens, output_tokens = meter.counts["tokens", "judge", "input"], meter.counts["tokens", "judge", "output"]
+    assert input_tokens + output_tokens == 240
+    assert meter.counts.pop(("cost", "judge")) == pytest.approx((input_tokens + 2 * output_tokens) / 1000)
+    assert {key: count for key, count in meter.counts.items() if key[0] != "tokens"} == {
+        ("calls", "judge", "busy"): 1,
+        ("calls", "judge", "answered"): 2,
+        ("calls", "judge", "rejected"): 1,
+        ("verdicts", "judge", "given"): 1,
+        ("verdicts", "judge", "cached"): 1,
+        ("verdicts", "judge", "infrastructure"): 1,
+    }
+    assert len(meter.seconds) == 4
+    assert all(seconds > 0 for seconds in meter.seconds)
+
+
+@pytest.mark.parametrize(
+    ("act", "settings", "call", "verdict"),
+    [
+        (silent, {"timeout_s": 0.1, "retries": 0}, "slow", "timeout"),
+        ("nothing", {"tries": 1}, "answered", "unparsable"),
+        ({"refusal": "no"}, {}, "answered", "unparsable"),
+        (hang_up, {"retries": 0}, "busy", "infrastructure"),
+    ],
+)
+def test_a_question_that_failed_is_counted_by_its_kind(chat, judge_of, question, act, settings, call, verdict):
+    """The kind that its grade has."""
+    chat.script(act)
+    judge = judge_of(**settings)
+    judge.meter = meter = Meter()
+    with pytest.raises(JudgeFault):
+        judge.ask(question, read)
+    told = {key for key in meter.counts if key[0] in ("calls", "verdicts")}
+    assert told == {("calls", "judge", call), ("verdicts", "judge", verdict)}
