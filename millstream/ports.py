@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
+from millstream.formats import OLDEST, Format, Owner
 from millstream.rollout import BufferDecision, Rollout, RolloutId
 
 
@@ -146,7 +147,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
     """What the store knows of a stage when a worker takes it. ``fence`` is minted here and outranks
     every earlier one; state = ``snapshot`` + the records of ``journal`` fed again in order.
     ``positions`` are by ``topic:partition``, ``topic_ids`` by topic; ``outbox`` is the last number used.
-    ``unpublished``: outputs that were committed and may not have reached the log, in order.
+    ``unpublished``: outputs that were committed and may not have reached the log, in order. ``format``: what
+    the state and the outputs are to be written in.
     """
 
     stage: str
@@ -159,6 +161,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     high_water: dict[str, int] = field(default_factory=dict)
     outbox: int = 0
     unpublished: tuple[Output, ...] = ()
+    format: Format = OLDEST
 
 
 class StateCommit(Struct, frozen=True, kw_only=True):
@@ -208,13 +211,15 @@ class Store(Protocol):
 
     def assign(self, stage: str, partition: int, topic_ids: Mapping[str, str]) -> Assignment:
         """Take a stage's partition: a new fence, and what is needed to restore. Raises
-        `PositionLost` when a topic id differs from the one the position was taken in.
+        `PositionLost` when a topic id differs from the one the position was taken in, and `Stuck` (nothing
+        is taken) when this build does not read the format.
         """
         ...
 
     def commit(self, commit: StateCommit) -> tuple[Output, ...]:
         """All of it or nothing. The outputs that the caller has to append to the log now: none where
-        log and store are one file. Raises `Conflict` on an old fence or another expected position.
+        log and store are one file. Raises `Conflict` on an old fence, another expected position or another
+        format.
         """
         ...
 
@@ -234,6 +239,20 @@ class Store(Protocol):
         """After `PositionLost`: move the position past what can't be read and record what lies between;
         empty when nothing is lost. The worker must assign again.
         """
+        ...
+
+    def format(self) -> Format:
+        """What the stages write in; where nothing was written yet, the newest. Raises `Stuck` when this build
+        does not read it.
+        """
+        ...
+
+    def raise_format(self, to: Format) -> None:
+        """Have all stages write in it from their next commit on; a lower one than stands changes nothing."""
+        ...
+
+    def owners(self) -> tuple[Owner, ...]:
+        """Who took each partition of each stage last, sorted."""
         ...
 
 

@@ -17,7 +17,7 @@ from millstream.adapters.redis_connection import Connection, check_namespace
 from millstream.adapters.redis_operations import StoredLease, operations
 from millstream.adapters.redis_scripts import APPLY, DUMP, PARTS, STATS
 from millstream.delivery import number_of, source_of
-from millstream.errors import SettingsError, Unavailable
+from millstream.errors import Stuck, Unavailable
 from millstream.ports import BufferStats, Lease
 from millstream.rollout import BufferDecision, Rollout, RolloutId
 
@@ -151,7 +151,7 @@ class RedisBuffer:
         """Refuse a namespace that a newer version wrote."""
         told: Any = client.hget(self._key["meta"], "format")
         if int(told or FORMAT) > FORMAT:
-            raise SettingsError(
+            raise Stuck(
                 f"{self._place}: buffer {self.namespace!r} has format {int(told)}, this version reads "
                 f"{FORMAT}: use the newer millstream that wrote it, or another [buffer] namespace"
             )

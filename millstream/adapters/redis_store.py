@@ -13,14 +13,13 @@ from typing import Any, Final
 import msgspec
 
 from millstream.adapters.redis_connection import Connection, check_namespace
-from millstream.adapters.redis_store_scripts import ASSIGN, COMMIT, MEND, PARTS
-from millstream.errors import Conflict, PositionLost, SettingsError
+from millstream.adapters.redis_store_scripts import ASSIGN, COMMIT, MEND, PARTS, RAISE
+from millstream.errors import Conflict, PositionLost
+from millstream.formats import NEWEST, OLDEST, Format, Owner, check, parsed
 from millstream.loss import joined, mend, topic_id_of
 from millstream.partition import slot, unslot
 from millstream.ports import Assignment, Consumed, Gap, Log, Output, StagePosition, StateCommit
-
-FORMAT: Final = 1
-"""The format number of a namespace's state; a newer one is refused."""
+from millstream.version import __version__
 
 _output = msgspec.msgpack.Decoder(Output)
 _gap = msgspec.json.Decoder(Gap)
@@ -43,13 +42,11 @@ class RedisStore:
         return ":".join((f"millstream:{{{self.namespace}}}:state", *parts))
 
     def _keys(self, stage: str, partition: int) -> list[str]:
-        return [self._key(stage, str(partition), part) for part in PARTS]
+        return [*(self._key(stage, str(partition), part) for part in PARTS), self._key("format")]
 
     def assign(self, stage: str, partition: int, topic_ids: Mapping[str, str]) -> Assignment:
         """Mint a fence and read everything a worker needs to restore."""
-        keys = [*self._keys(stage, partition), self._key("stages"), self._key("format")]
-        told = self._connection.script(ASSIGN, keys, f"{stage}\n{partition}", FORMAT)
-        fence, outbox, positions, journal, snapshot, marks, waiting = told
+        form, (fence, outbox, positions, journal, snapshot, marks, waiting) = self._take(stage, partition)
         held = _positions(positions)
         for place, (topic_id, _) in held.items():
             topic = unslot(place)[0]
@@ -69,7 +66,17 @@ class RedisStore:
             high_water={source: int(number) for source, number in _pairs(marks)},
             outbox=int(outbox),
             unpublished=tuple(map(_output.decode, waiting)),
+            format=form,
         )
+
+    def _take(self, stage: str, partition: int) -> tuple[Format, Sequence[Any]]:
+        """Mint a fence, where we read the format; the format, and what the script found."""
+        keys = [*self._keys(stage, partition), self._key("stages")]
+        range_ = (str(NEWEST), OLDEST.number, NEWEST.number)
+        told = self._connection.script(ASSIGN, keys, f"{stage}\n{partition}", *range_, __version__)
+        form = parsed(told[0].decode())
+        check(form, self._whose)
+        return form, told[1:]
 
     def commit(self, commit: StateCommit) -> tuple[Output, ...]:
         """Write it all in one script, or nothing."""
@@ -80,6 +87,7 @@ class RedisStore:
         ends = {slot(run.topic, run.partition): (held.topic_ids[run.topic], str(run.end)) for run in commit.consumed}
         step = {
             "fence": str(held.fence),
+            "format": str(held.format),
             "expected": [(place, str(offset)) for place, offset in commit.expected.items()],
             "ends": [(place, _json(end).decode()) for place, end in ends.items()],
             "marks": [(source, str(number)) for source, number in commit.high_water.items()],
@@ -98,6 +106,8 @@ class RedisStore:
         stage = f"stage {commit.assignment.stage}:{commit.assignment.partition}"
         if verdict == b"fence":
             raise Conflict(f"{stage} was taken by another worker (fence {found})")
+        if verdict == b"format":
+            raise Conflict(f"{stage}: the format is {found or 'gone'} now, not {commit.assignment.format}")
         if verdict == b"position":
             raise Conflict(f"{stage} stands at {found} of {place}, not {commit.expected[place]}")
 
@@ -142,8 +152,7 @@ class RedisStore:
 
     def accept_loss(self, stage: str, stage_partition: int, topic: str, partition: int) -> tuple[Gap, ...]:
         """See `millstream.loss`. Raises `Conflict` when a worker takes the stage meanwhile."""
-        keys = [*self._keys(stage, stage_partition), self._key("stages"), self._key("format")]
-        told = self._connection.script(ASSIGN, keys, f"{stage}\n{stage_partition}", FORMAT)
+        _, told = self._take(stage, stage_partition)
         fence, held, journal = told[0], _positions(told[2]), list(map(_run, told[3]))
         place = slot(topic, partition)
         mended = mend(self.log, (stage, stage_partition), (topic, partition), held.get(place), journal)
@@ -158,6 +167,27 @@ class RedisStore:
             raise Conflict(f"stage {stage}:{stage_partition} was taken by a worker: stop it and try again")
         return mended.gaps
 
+    def format(self) -> Format:
+        """What the stages of this namespace write in."""
+        key = self._key("format")
+        found = parsed((self._connection.call(lambda client: client.get(key)) or str(NEWEST).encode()).decode())
+        check(found, self._whose)
+        return found
+
+    def raise_format(self, to: Format) -> None:
+        """One step for all stages: a commit in the format before it is refused from here on."""
+        self._connection.script(RAISE, [self._key("format")], str(to))
+
+    def owners(self) -> tuple[Owner, ...]:
+        """Who took each partition last."""
+        found = []
+        for stage, partition in self._stages():
+            key = self._key(stage, str(partition), "meta")
+            version, reads = self._connection.script(_OWNER, [key])
+            if version:
+                found.append(Owner(stage=stage, partition=partition, version=version.decode(), reads=int(reads)))
+        return tuple(sorted(found))
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
@@ -166,17 +196,18 @@ class RedisStore:
     def _place(self) -> str:
         return self._connection.place
 
+    @property
+    def _whose(self) -> str:
+        return f"{self._place}, namespace {self.namespace}"
+
     def _inspect(self, client: Any) -> None:
-        """Refuse a namespace that a newer version wrote."""
-        told = int(client.get(self._key("format")) or FORMAT)
-        if told > FORMAT:
-            raise SettingsError(
-                f"{self._place}: the state of {self.namespace!r} has format {told}, this version reads {FORMAT}: "
-                "use the newer millstream that wrote it, or another namespace"
-            )
+        """Refuse a namespace that a build we can't read wrote."""
+        if told := client.get(self._key("format")):
+            check(parsed(told.decode()), self._whose)
 
 
 _LENGTH: Final = "return redis.call('LLEN', KEYS[1])"
+_OWNER: Final = "return redis.call('HMGET', KEYS[1], 'version', 'reads')"
 _ALL: Final = "return redis.call('HGETALL', KEYS[1])"
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from millstream.adapters.sqlite_schema import CURRENT, PAGE_BYTES, Format, prepare
+from millstream.adapters.sqlite_schema import CURRENT, PAGE_BYTES, Format, prepare, refuse_newer
 from millstream.errors import PositionLost, SettingsError, Unavailable
 
 CHECKPOINT_PAGES = 512
@@ -131,6 +131,7 @@ class SqliteFile:
         with self._writing:
             connection = self._current()
             with self.errors(), _transaction(connection, "IMMEDIATE"):
+                refuse_newer(connection, self.path, self.form)
                 yield connection
         with self._news:
             self._changes += 1

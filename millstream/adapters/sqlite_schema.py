@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from millstream.errors import SettingsError
+from millstream.errors import SettingsError, Stuck
 
 APPLICATION_ID = 0x4D494C4C
 """``MILL``."""
@@ -72,19 +72,25 @@ CURRENT = Format(number=1, needs="0.1.0", tables=TABLES)
 
 
 def prepare(connection: sqlite3.Connection, path: Path, form: Format) -> None:
-    """Make the tables of a new file, migrate an older one, refuse what is foreign or newer
-    (`SettingsError`).
+    """Make the tables of a new file, migrate an older one, refuse what is foreign (`SettingsError`) or newer
+    (`Stuck`).
     """
     found = _number(connection)
     if found == 0:
         found = _create(connection, path, form)
+    refuse_newer(connection, path, form)
+    if found < form.number:
+        _migrate(connection, path, form)
+
+
+def refuse_newer(connection: sqlite3.Connection, path: Path, form: Format) -> None:
+    """Raises `Stuck` for a file of a newer format, also one that became so since it was opened."""
+    found = _number(connection)
     if found > form.number:
-        raise SettingsError(
+        raise Stuck(
             f"{path} has data format {found}; this version reads up to {form.number}: "
             f"install millstream {_needs(connection)} or later"
         )
-    if found < form.number:
-        _migrate(connection, path, form)
 
 
 def _number(connection: sqlite3.Connection) -> int:

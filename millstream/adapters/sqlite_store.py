@@ -17,9 +17,11 @@ from millstream.adapters.sqlite_file import SqliteFile
 from millstream.adapters.sqlite_log import SqliteLog
 from millstream.errors import Conflict, PositionLost
 from millstream.failpoints import IN_COMMIT, reach
+from millstream.formats import NEWEST, Format, Owner, check, parsed
 from millstream.loss import joined, mend, topic_id_of
 from millstream.partition import partition_of, slot, unslot
 from millstream.ports import Assignment, Consumed, Gap, Log, Message, Output, StagePosition, StateCommit
+from millstream.version import __version__
 
 _OF_STAGE = "stage = ? AND partition = ?"
 _BY_N = "ORDER BY n"
@@ -31,6 +33,10 @@ CREATE TABLE IF NOT EXISTS outbox(
   stage TEXT NOT NULL, partition INTEGER NOT NULL, n INTEGER NOT NULL, data BLOB NOT NULL,
   PRIMARY KEY(stage, partition, n))"""
 """Made only in a file beside another log, so the format of the embedded file stays what it is."""
+
+
+FIRST: Final = Format(1, "0.1.0")
+"""That of files from before it was noted."""
 
 
 class SqliteStore:
@@ -53,6 +59,7 @@ class SqliteStore:
         """Mint a fence and read everything a worker needs to restore."""
         key = (stage, partition)
         with self.file.write() as connection:
+            form = self._take(connection, key)
             connection.execute("INSERT INTO stage VALUES(?, ?, 0, 0) ON CONFLICT DO NOTHING", key)
             connection.execute(f"UPDATE stage SET fence = fence + 1 WHERE {_OF_STAGE}", key)  # noqa: S608
             fence, outbox = _one(connection, "fence, outbox", "stage", key)
@@ -79,7 +86,16 @@ class SqliteStore:
             high_water=dict(marks),
             outbox=outbox,
             unpublished=tuple(_output.decode(row[0]) for row in waiting),
+            format=form,
         )
+
+    def _take(self, connection: sqlite3.Connection, key: tuple[str, int]) -> Format:
+        """Note that the stage's partition is ours. Raises `Stuck` when we don't read the format."""
+        form = _format(connection)
+        check(form, str(self.file.path))
+        _note(connection, "format", str(form))
+        _note(connection, f"owner:{key[0]}:{key[1]}", f"{__version__} {NEWEST.number}")
+        return form
 
     def commit(self, commit: StateCommit) -> tuple[Output, ...]:
         """Write it all in one transaction, or nothing."""
@@ -104,6 +120,9 @@ class SqliteStore:
         fence, outbox = _one(connection, "fence, outbox", "stage", key)
         if fence != held.fence:
             raise Conflict(f"stage {held.stage}:{held.partition} was taken by another worker (fence {fence})")
+        form = _format(connection)
+        if form != held.format:
+            raise Conflict(f"stage {held.stage}:{held.partition}: the format is {form} now, not {held.format}")
         found = dict(_all(connection, "slot, next", "position", key))
         for place, offset in commit.expected.items():
             if found.get(place, 0) != offset:
@@ -201,6 +220,7 @@ class SqliteStore:
         """See `millstream.loss`."""
         key, place = (stage, stage_partition), (topic, partition)
         with self.file.write() as connection:
+            check(_format(connection), str(self.file.path))
             held = _all(connection, "topic_id, next", "position", key, "AND slot = ?", slot(*place))
             journal = [Consumed(*row) for row in _all(connection, "topic, input, first, end", "journal", key, _BY_N)]
             mended = mend(self.log, key, place, held[0] if held else None, journal)
@@ -215,6 +235,42 @@ class SqliteStore:
                 [tuple(getattr(gap, name) for name in Gap.__struct_fields__) for gap in mended.gaps],
             )
         return mended.gaps
+
+    def format(self) -> Format:
+        """What the stages of this file write in."""
+        with self.file.read() as connection:
+            found = _format(connection)
+        check(found, str(self.file.path))
+        return found
+
+    def raise_format(self, to: Format) -> None:
+        """One step for all stages."""
+        with self.file.write() as connection:
+            if _format(connection).number < to.number:
+                _note(connection, "format", str(to))
+
+    def owners(self) -> tuple[Owner, ...]:
+        """Who took each partition last."""
+        with self.file.read() as connection:
+            rows = connection.execute("SELECT key, value FROM meta WHERE key LIKE 'owner:%'").fetchall()
+        found = []
+        for name, value in rows:
+            stage, partition = unslot(name.removeprefix("owner:"))
+            version, _, reads = value.partition(" ")
+            found.append(Owner(stage=stage, partition=partition, version=version, reads=int(reads)))
+        return tuple(sorted(found))
+
+
+def _format(connection: sqlite3.Connection) -> Format:
+    """That of the file; of one that has none the newest where no stage wrote yet, else the first."""
+    told = connection.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
+    if told:
+        return parsed(told[0])
+    return FIRST if connection.execute("SELECT 1 FROM stage LIMIT 1").fetchone() else NEWEST
+
+
+def _note(connection: sqlite3.Connection, key: str, value: str) -> None:
+    connection.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, value))
 
 
 def _write_journal(connection: sqlite3.Connection, key: tuple[str, int], runs: Iterable[Consumed], start: int) -> None:

@@ -7,12 +7,14 @@ champion it expects.
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.bootstrap.patience import Patient, Worker
-from millstream.errors import MillstreamError, Unavailable
+from millstream.errors import MillstreamError, Stuck, Unavailable
 from millstream.partition import slot
 from millstream.topics import POLICY_EVENTS
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 BUSY_WAIT_S: Final = 0.05
 IDLE_WAIT_S: Final = 0.5
+LOOK_S: Final = 5.0
+logger = logging.getLogger(__name__)
 
 
 class Turn(Protocol):
@@ -41,14 +45,19 @@ def act(
     turn: Turn,
     stop: threading.Event,
     monitor: Monitor | None = None,
+    look: Callable[[], object] = lambda: None,
 ) -> None:
-    """Step the workers while it is our turn, until ``stop`` is set. They are made when it first is. Raises
-    what a person has to see to.
+    """Step the workers while it is our turn, until ``stop`` is set. They are made when it first is. ``look`` is
+    called every `LOOK_S` and raises where we must not go on. Raises what a person has to see to.
     """
     workers: list[Patient] = []
+    looked = time.monotonic()
     while not stop.is_set():
         if turn.trouble:
             raise turn.trouble
+        if time.monotonic() - looked > LOOK_S:
+            _look(look)
+            looked = time.monotonic()
         if turn.leads and not workers:
             workers = [Patient(worker) for worker in make()]
         happened = [worker.step() for worker in workers if turn.leads or worker.busy]
@@ -60,6 +69,15 @@ def act(
             stop.wait(BUSY_WAIT_S)
         else:
             _wait(log)
+
+
+def _look(look: Callable[[], object]) -> None:
+    try:
+        look()
+    except Stuck:
+        raise
+    except Unavailable as error:
+        logger.warning("%s; trying again", error)
 
 
 def _wait(log: Log) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ from millstream.streams.delivered import Delivered
 from millstream.streams.ownership import Ownership
 from millstream.streams.poison import DeadShare
 from millstream.streams.projection import Projector
-from millstream.streams.runner import Limits, StageRunner
+from millstream.streams.runner import FIRST_PAUSE_S, LONGEST_PAUSE_S, Limits, StageRunner
 from millstream.topics import POLICY_EVENTS, TELEMETRY, TRAJECTORIES
 
 if TYPE_CHECKING:
@@ -162,22 +163,28 @@ def run_worker(
             f'`millstream worker {stage}` works on Kafka ([storage] log = "kafka://HOST:9092"); on the embedded '
             "log `millstream up` runs every stage"
         )
-    _topics(runtime)
+    _wait_for(runtime.check_topics)
+    _wait_for(runtime.store.format)  # before partitions are taken from those who can work on them
     if stage in ("train", "gate"):
         _act(runtime, stage, instance)
         return 0
     return _belong(runtime, stage, instance, accept_loss)
 
 
-def _topics(runtime: Runtime) -> None:
-    """Wait until the cluster answers; it has the topics, and they are right. Raises `Stuck`."""
+def _wait_for(ask: Callable[[], object]) -> None:
+    """Wait until what is asked answers. Raises `Stuck`."""
+    pause = FIRST_PAUSE_S
     while True:
         try:
-            return runtime.check_topics()
+            ask()
         except Stuck:
             raise
         except Unavailable as error:
-            logger.warning("%s; trying again", error)
+            logger.warning("%s; trying again in %.1f s", error, pause)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+        else:
+            return
 
 
 def _act(runtime: Runtime, stage: str, instance: str) -> None:
@@ -195,7 +202,7 @@ def _act(runtime: Runtime, stage: str, instance: str) -> None:
     make = trainers if stage == "train" else judges
     if runtime.monitor:
         runtime.monitor.look_at(list, policies=stage == "gate")
-    act(runtime.log, lambda: make(runtime), turn, stop, runtime.monitor)
+    act(runtime.log, lambda: make(runtime), turn, stop, runtime.monitor, runtime.store.format)
 
 
 def _belong(runtime: Runtime, stage: str, instance: str, accept_loss: Callable[[Gap], None] | None) -> int:

@@ -39,6 +39,7 @@ COMMANDS: dict[str, Entry] = {
     "up": Entry("run:up", "All stages in one process, on the embedded log."),
     "serve": Entry("serve:serve", "Answer over HTTP: the telemetry gateway, the hosted grading service."),
     "topics": Entry("topics:topics", "The topics of a Kafka cluster: made, compared."),
+    "format": Entry("format:format_", "The format that the stages write in: shown, raised after an upgrade."),
     "worker": Entry("run:worker", "One stage on Kafka: assemble, grade, buffer, trigger, train or gate."),
     "import": Entry("run:import_", "Bring runs in from files."),
     "assemble": Entry("files:assemble", "Events in a file to trajectories, NDJSON out."),

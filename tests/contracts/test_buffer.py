@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from millstream.adapters.redis import FORMAT, RedisBuffer
 from millstream.adapters.redis_connection import without_secrets
 from millstream.adapters.valkey import Valkey, server_binary
-from millstream.errors import SettingsError, Unavailable
+from millstream.errors import SettingsError, Stuck, Unavailable
 from millstream.rollout import (
     GroupClosed,
     Position,
@@ -354,7 +354,7 @@ def test_payloads_are_compressed(buffer, client):
 def test_a_newer_format_is_refused(server, buffer, client):
     """A namespace that a later version wrote is left alone, with the way out in the message."""
     client.hset(f"millstream:{{{buffer.namespace}}}:meta", "format", FORMAT + 1)
-    with pytest.raises(SettingsError, match=f"format {FORMAT + 1}"):
+    with pytest.raises(Stuck, match=f"format {FORMAT + 1}"):
         buffer.applied()
     client.delete(f"millstream:{{{buffer.namespace}}}:meta")
 

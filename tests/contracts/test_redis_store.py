@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from millstream.adapters.redis_store import FORMAT, RedisStore
+from millstream.adapters.redis_store import RedisStore
 from millstream.adapters.valkey import Valkey
-from millstream.errors import SettingsError, Unavailable
+from millstream.errors import SettingsError, Stuck, Unavailable
+from millstream.formats import NEWEST
 from millstream.ports import Consumed, Message, Output, StateCommit
 
 
@@ -87,11 +88,11 @@ def test_a_server_that_forgets_at_a_restart_is_told_about(store, log, client, ca
     assert "appendonly is off" in caplog.text
 
 
-def test_a_newer_format_is_refused(store, log, client):
-    """Nothing of a newer version's state is touched."""
-    client.set("millstream:{ns}:state:format", FORMAT + 1)
-    with pytest.raises(SettingsError, match=f"format {FORMAT + 1}"):
-        assign(store, log)
+def test_a_newer_format_is_refused_at_the_door(store, log, client):
+    """Reading what a newer version keeps is refused as writing is: one line with the version to install."""
+    client.set("millstream:{ns}:state:format", f"{NEWEST.number + 1} 9.1.0")
+    with pytest.raises(Stuck, match=rf"namespace ns: .* format {NEWEST.number + 1}.*millstream 9\.1\.0 or later"):
+        store.positions()
 
 
 def test_a_namespace_must_fit_into_a_key(server, log):

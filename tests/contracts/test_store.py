@@ -10,10 +10,12 @@ import pytest
 from contracts.store_backends import redis_beside, sqlite_beside
 
 from millstream.adapters.valkey import Valkey
-from millstream.errors import Conflict, PositionLost
+from millstream.errors import Conflict, PositionLost, SettingsError, Stuck
+from millstream.formats import NEWEST, Format, Owner, check_owners
 from millstream.partition import partition_of
 from millstream.ports import Consumed, Message, Output, StagePosition, StateCommit
 from millstream.streams.publishing import batches
+from millstream.version import __version__
 
 
 @pytest.fixture(scope="module")
@@ -385,3 +387,47 @@ def test_a_refused_commit_keeps_the_outbox(log, store):
         store.commit(step(old, 1, 2, outputs=[out(2)], published=1))
     assert assign(log, store).unpublished == waiting
     assert assign(log, store).outbox == 1
+
+
+NEXT = Format(NEWEST.number + 1, "9.1.0")
+
+
+def test_a_new_store_has_the_newest_format(log, store):
+    """Told before and after the first assignment, and with it."""
+    assert store.format() == NEWEST
+    assert assign(log, store).format == NEWEST
+    assert store.format() == NEWEST
+
+
+def test_a_raised_format_reaches_a_worker_with_its_next_commit(log, store):
+    """Nothing of a commit in the format before is written; what was written before stays."""
+    fill(log)
+    held = assign(log, store)
+    publish(log, store.commit(step(held, 0, 4, outputs=[out(1)])))
+    store.raise_format(NEXT)
+    with pytest.raises(Conflict, match=f"format is {NEXT.number} "):
+        store.commit(step(held, 4, 6, outputs=[out(2)]))
+    assert values(log) == ["v1"]
+
+
+def test_a_build_that_does_not_read_the_format_takes_nothing(log, store, backend):
+    """It is told the version to install, and whoever has the stage keeps it: the fence stands."""
+    store.raise_format(NEXT)
+    store.raise_format(NEWEST)  # lower: changes nothing
+    for ask in (store.format, lambda: assign(log, store)):
+        with pytest.raises(Stuck, match=rf"format {NEXT.number}; .*millstream 9\.1\.0 or later"):
+            ask()
+    assert store.owners() == ()
+
+
+def test_who_had_a_stage_last_is_remembered(log, store):
+    """By version and the newest format it reads; one that reads less holds the raise back."""
+    for stage, partition in (("assemble", 1), ("grade", 0), ("assemble", 0)):
+        assign(log, store, stage, partition)
+    told = {"version": __version__, "reads": NEWEST.number}
+    owners = store.owners()
+    places = ("assemble", 0), ("assemble", 1), ("grade", 0)
+    assert owners == tuple(Owner(stage=stage, partition=partition, **told) for stage, partition in places)
+    check_owners(owners, NEWEST)
+    with pytest.raises(SettingsError, match=r"assemble:0 \(millstream .*--force"):
+        check_owners(owners, NEXT)

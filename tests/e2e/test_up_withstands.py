@@ -120,14 +120,14 @@ def test_a_place_that_cannot_be_written_names_the_mend(done):
 
 
 def test_a_later_format_is_refused_with_the_version_it_needs(done, log, data):
-    """Exit 2; every command that opens the data says so."""
+    """Exit 3; every command that opens the data says so."""
     connection = sqlite3.connect(data / "log.db", isolation_level=None)
-    connection.execute("UPDATE meta SET value = '9.1.0'")
+    connection.execute("UPDATE meta SET value = '9.1.0' WHERE key = 'needs'")
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     for words in (("up", "--until-idle"), ("audit",)):
         code, _, errors = done(*words)
-        assert code == 2
+        assert code == 3
         assert "9.1.0" in errors
 
 

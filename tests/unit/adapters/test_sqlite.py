@@ -20,7 +20,7 @@ from millstream.adapters.sqlite import open_sqlite
 from millstream.adapters.sqlite_file import SqliteFile
 from millstream.adapters.sqlite_log import SqliteLog
 from millstream.adapters.sqlite_schema import CURRENT, Format
-from millstream.errors import PositionLost, SettingsError, Unavailable
+from millstream.errors import PositionLost, SettingsError, Stuck, Unavailable
 from millstream.ports import Consumed, Message, StateCommit
 
 
@@ -142,9 +142,22 @@ def test_a_newer_format_is_refused_with_the_version_it_needs(path):
         pass
     raw(path, "UPDATE meta SET value = '9.1.0'")
     raw(path, "PRAGMA user_version = 99")
-    with pytest.raises(SettingsError, match=r"data format 99.*up to 1.*millstream 9\.1\.0 or later"):
+    with pytest.raises(Stuck, match=r"data format 99.*up to 1.*millstream 9\.1\.0 or later"):
         open_sqlite(path)
     assert raw(path, "PRAGMA user_version") == [(99,)]
+
+
+def test_a_file_that_a_newer_build_migrated_is_left_alone(path):
+    """Also by a process that had it open before: nothing is written the old way."""
+    log, _ = open_sqlite(path)
+    log.append("telemetry", [Message("k", b"before")])
+    with sqlite3.connect(path) as newer:
+        newer.execute("UPDATE meta SET value = '9.1.0' WHERE key = 'needs'")
+        newer.execute(f"PRAGMA user_version = {CURRENT.number + 1}")
+    newer.close()
+    with pytest.raises(Stuck, match=r"millstream 9\.1\.0 or later"):
+        log.append("telemetry", [Message("k", b"after")])
+    assert [record.value for record in log.read("telemetry", 0, 0)] == [b"before"]
 
 
 def test_an_older_format_is_migrated_after_a_verified_copy(path):
