@@ -36,11 +36,13 @@ class BaselineRow(Struct, frozen=True, kw_only=True):
     tally: Tally = field(default_factory=Tally)
 
 
-def baseline(log: Log, grader: str = "", as_of_ms: int | None = None) -> list[BaselineRow]:
+def baseline(
+    log: Log, grader: str = "", as_of_ms: int | None = None, valid_at_ms: int | None = None
+) -> list[BaselineRow]:
     """One row for each (lineage, policy version, grader epoch); only ``grader`` when it is named. Each
     run counts once, at its highest graded revision.
     """
-    facts, grades = _latest(grade_events(log, as_of_ms))
+    facts, grades = _latest(grade_events(log, as_of_ms, valid_at_ms))
     cells: dict[tuple[str, int, str, str], list[tuple[RolloutFacts, GradeGiven]]] = defaultdict(list)
     for (trajectory, name, epoch), given in grades.items():
         known = facts.get(trajectory, RolloutFacts())

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from millstream.console.catalog import grade_events
+from millstream.console.catalog import grade_events, ledger
 from millstream.console.tables import columns
 from millstream.console.times import iso
 from millstream.errors import SettingsError
@@ -36,13 +36,16 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Calibration(Struct, frozen=True, kw_only=True):
-    """What came out. ``unscored``: runs with a gold label on which the grader gave no score. ``abstain``: the
+    """What came out, of the grader's newest epoch alone, beside the newest of gold. ``unscored``: runs with a gold
+    label on which the grader gave no score; ``others``: runs whose word is of another epoch. ``abstain``: the
     loosest confidence (distance of the score from the cut) at which the error is shown to be within ``risk``.
     """
 
     grader: str
     epoch: str
     gold: str
+    gold_epoch: str
+    others: int
     cut: float
     agreement: Agreement
     unscored: int
@@ -61,6 +64,7 @@ class _Word(Struct, frozen=True):
     label: str
     epoch: str
     ms: int
+    known_ms: int = 0
 
 
 Words = Mapping[str, Mapping[str, _Word]]
@@ -75,11 +79,19 @@ class _Label(Struct, frozen=True):
     value: float | None = None
 
 
-def calibrate(log: Log, wanted: Wanted, labels: bytes | None = None, as_of_ms: int | None = None) -> Calibration:
-    """Compare. ``labels``: rows {trajectory_id or id, label or value}, in place of gold grades of the log.
-    Raises `SettingsError` when there is nothing to compare.
+def calibrate(
+    log: Log,
+    wanted: Wanted,
+    labels: bytes | None = None,
+    *,
+    as_of_ms: int | None = None,
+    valid_at_ms: int | None = None,
+) -> Calibration:
+    """Compare. ``labels``: rows {trajectory_id or id, label or value}, in place of gold grades of the log. Recalled
+    grades don't count. Raises `SettingsError` when there is nothing to compare.
     """
-    words = _words(log, {*wanted.graders, wanted.gold}, as_of_ms)
+    every = _words(log, {*wanted.graders, wanted.gold}, (as_of_ms, valid_at_ms))
+    words = {name: _newest(runs) for name, runs in every.items()}
     gold = _read(labels) if labels is not None else words.get(wanted.gold, {})
     judge = words.get(wanted.graders[0], {})
     common = sorted((run for run in judge if run in gold), key=lambda run: judge[run].ms)
@@ -97,6 +109,8 @@ def calibrate(log: Log, wanted: Wanted, labels: bytes | None = None, as_of_ms: i
         grader=wanted.graders[0],
         epoch=judge[scored[-1]].epoch,
         gold="labels of a file" if labels is not None else wanted.gold,
+        gold_epoch=gold[scored[-1]].epoch,
+        others=len(every.get(wanted.graders[0], {})) - len(judge),
         cut=wanted.cut,
         agreement=agreement(pairs),
         unscored=len(common) - len(scored),
@@ -109,26 +123,34 @@ def calibrate(log: Log, wanted: Wanted, labels: bytes | None = None, as_of_ms: i
     )
 
 
-def _words(log: Log, graders: set[str], as_of_ms: int | None) -> dict[str, dict[str, _Word]]:
-    """The last word of each grader on each run: of its attempts the first that did not fail."""
+def _words(log: Log, graders: set[str], times: tuple[int | None, int | None]) -> dict[str, dict[str, _Word]]:
+    """The last word of each grader on each run: of its last epoch's attempts one that did not fail."""
     found: dict[str, dict[str, _Word]] = {}
-    for event in grade_events(log, as_of_ms):
-        if isinstance(event, GradeGiven) and event.grader in graders:
-            runs = found.setdefault(event.grader, {})
-            known = runs.get(event.trajectory_id)
-            if known is None or not isinstance(event.grade, Failed) or known.score is None:
-                runs[event.trajectory_id] = _word(event)
+    recalls = ledger(log, times[0]).recalls
+    for event in grade_events(log, *times):
+        if not isinstance(event, GradeGiven) or event.grader not in graders:
+            continue
+        if recalls.takes(event.trajectory_id) or recalls.covers(event.grader, event.epoch, event.known_ms):
+            continue
+        runs = found.setdefault(event.grader, {})
+        known = runs.get(event.trajectory_id)
+        if known is None or known.score is None or known.epoch != event.epoch or not isinstance(event.grade, Failed):
+            runs[event.trajectory_id] = _word(event)
     return found
+
+
+def _newest(runs: Mapping[str, _Word]) -> dict[str, _Word]:
+    """Those of the epoch that spoke last: words of two epochs are two measurements."""
+    last = max(runs.values(), key=lambda word: word.known_ms, default=None)
+    return {run: word for run, word in runs.items() if last is not None and word.epoch == last.epoch}
 
 
 def _word(given: GradeGiven) -> _Word:
     grade = given.grade
     ms = given.valid_ms or given.known_ms
-    return (
-        _Word(grade.score, grade.label, given.epoch, ms)
-        if isinstance(grade, Scored)
-        else _Word(None, "", given.epoch, ms)
-    )
+    if isinstance(grade, Scored):
+        return _Word(grade.score, grade.label, given.epoch, ms, given.known_ms)
+    return _Word(None, "", given.epoch, ms, given.known_ms)
 
 
 def _read(content: bytes) -> dict[str, _Word]:
@@ -180,7 +202,7 @@ def render(found: Calibration) -> str:
     """The comparison as text."""
     a = found.agreement
     lines = [
-        f"{found.epoch} beside {found.gold}: {a.n} runs with both, {found.unscored} on which it gave no score",
+        _head(found),
         f"agreement {a.agreement:.3f} {_range(a.agreement_range)}, kappa {_kappa(a)}",
         "",
         *columns(
@@ -200,6 +222,13 @@ def render(found: Calibration) -> str:
     ]
     lines += _votes(found.together) if found.together else []
     return "\n".join([*lines, *_chart(found.chart)])
+
+
+def _head(found: Calibration) -> str:
+    return (
+        f"{found.epoch} beside {found.gold} ({found.gold_epoch}): {found.agreement.n} runs with both, "
+        f"{found.unscored} on which it gave no score, {found.others} left out that another epoch graded"
+    )
 
 
 def _range(ends: tuple[float, float]) -> str:

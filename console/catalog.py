@@ -126,19 +126,30 @@ def trajectory(log: Log, trajectory_id: str, as_of_ms: int | None = None) -> Tra
     return found
 
 
-def grade_events(log: Log, as_of_ms: int | None = None) -> Iterator[GradeGiven | GradingFinished]:
-    """All of ``grades`` in order; the first of a grade id wins."""
+def grade_events(
+    log: Log, as_of_ms: int | None = None, valid_at_ms: int | None = None
+) -> Iterator[GradeGiven | GradingFinished]:
+    """All of ``grades`` in order; the first of a grade id wins. ``valid_at_ms``: only grades that held by then, and
+    runs that were sealed by then.
+    """
     seen: set[str] = set()
     for record in records(log, GRADES.name, as_of_ms):
         if record.headers.get("kind", "grades") != "grades":
             continue
         for line in lines(record):
             event = _GRADE_EVENT.decode(line)
+            if valid_at_ms is not None and _since_ms(event) > valid_at_ms:
+                continue
             if isinstance(event, GradeGiven):
                 if event.id in seen:
                     continue
                 seen.add(event.id)
             yield event
+
+
+def _since_ms(event: GradeGiven | GradingFinished) -> int:
+    """Since when the fact of an event held: a grade's own time, or when its run was sealed."""
+    return event.valid_ms if isinstance(event, GradeGiven) else event.known_ms
 
 
 def grades(log: Log, as_of_ms: int | None = None) -> list[GradeGiven]:

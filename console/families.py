@@ -54,17 +54,19 @@ class Asked(Struct, frozen=True):
     learnable_runs: int
 
 
-def families(log: Log, lineages: Sequence[Asked], as_of_ms: int | None = None) -> list[FamilyRow]:
+def families(
+    log: Log, lineages: Sequence[Asked], as_of_ms: int | None = None, valid_at_ms: int | None = None
+) -> list[FamilyRow]:
     """One row for each family and set of grader epochs, of runs that may be trained on."""
     policies = ledger(log, as_of_ms)
     rows = []
     for asked in lineages:
         book = RewardBook(Formula.of(asked.reward), policies.recalls)
-        book.take(grade_events(log, as_of_ms))
+        book.take(grade_events(log, as_of_ms, valid_at_ms))
         runs = [run for run in book.rewards() if run.facts.split in (None, "train")]
         if len(lineages) > 1:
             runs = [run for run in runs if run.facts.lineage in ("", asked.lineage)]
-        rows += _rows(asked, book.named.formula.middle, _current(policies, asked.lineage, runs))
+        rows += _rows(asked, book.named.formula, _current(policies, asked.lineage, runs))
     return rows
 
 
@@ -77,21 +79,21 @@ def _current(policies: PolicyLedger, lineage: str, runs: Sequence[RunReward]) ->
     return [run for run in runs if run.facts.policy_version == version]
 
 
-def _rows(asked: Asked, middle: float, runs: Sequence[RunReward]) -> list[FamilyRow]:
+def _rows(asked: Asked, formula: Formula, runs: Sequence[RunReward]) -> list[FamilyRow]:
     cells: dict[tuple[str, tuple[str, ...]], list[RunReward]] = defaultdict(list)
     for run in runs:
         cells[run.facts.family, run.epochs].append(run)
-    return [_row(asked, middle, *key, cells[key]) for key in sorted(cells)]
+    return [_row(asked, formula, *key, cells[key]) for key in sorted(cells)]
 
 
-def _row(asked: Asked, middle: float, family: str, epochs: tuple[str, ...], runs: Sequence[RunReward]) -> FamilyRow:
+def _row(asked: Asked, formula: Formula, family: str, epochs: tuple[str, ...], runs: Sequence[RunReward]) -> FamilyRow:
     count = FamilyCount()
     scored = [(run, run.reward) for run in runs if run.reward is not None]
     for _, reward in scored:
-        count.add(success=reward > middle)
+        count.add(success=formula.succeeds(reward))
     rewards = [reward for _, reward in scored]
     worlds = [world_of(run.facts, run.trajectory_id) for run, _ in scored]
-    found = clustered_rate([float(reward > middle) for reward in rewards], worlds) if scored else None
+    found = clustered_rate([float(formula.succeeds(reward)) for reward in rewards], worlds) if scored else None
     mean = math.fsum(rewards) / len(rewards) if rewards else None
     return FamilyRow(
         lineage=asked.lineage,
@@ -119,7 +121,18 @@ def _known(found: Interval, end: float) -> float | None:
 
 def render(rows: Sequence[FamilyRow]) -> str:
     """The families as a table, those that teach nothing named below it."""
-    head = ("lineage", "version", "family", "success", "95 % interval", "rewarded", "of", "variance", "teaches")
+    head = (
+        "lineage",
+        "version",
+        "family",
+        "success",
+        "95 % interval",
+        "rewarded",
+        "of",
+        "variance",
+        "teaches",
+        "graded by",
+    )
     lines = columns((_cells(row) for row in rows), head)
     idle = [f"{row.family} ({row.teaches})" for row in rows if row.teaches in IDLE]
     told = f"left out of trainings, they teach nothing: {', '.join(idle)}" if idle else ""
@@ -138,4 +151,5 @@ def _cells(row: FamilyRow) -> tuple[object, ...]:
         row.runs,
         "–" if row.variance is None else f"{row.variance:.4f}",
         row.teaches,
+        " ".join(epoch.partition("=")[2] for epoch in row.epochs) or "–",
     )

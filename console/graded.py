@@ -29,11 +29,7 @@ def told(log: Log, as_of_ms: int | None = None, valid_at_ms: int | None = None) 
     """Every grade once, in order. A grade counts when its run's rewards may rest on it: of the highest
     revision, of the epoch that came last, the first attempt that did not fail, and not recalled.
     """
-    events = [
-        event
-        for event in grade_events(log, as_of_ms)
-        if valid_at_ms is None or isinstance(event, GradingFinished) or event.valid_ms <= valid_at_ms
-    ]
+    events = list(grade_events(log, as_of_ms, valid_at_ms))
     counting = _counting(events, ledger(log, as_of_ms).recalls)
     return [Told(event, event.id in counting) for event in events if isinstance(event, GradeGiven)]
 

@@ -2,7 +2,7 @@
 with its interval, its denominator and the epochs of the grades that it rests on. The definitions are those of
 `millstream.graders.metrics`.
 
-Success is a score in the upper half of its range. Runs whose grades are of different epochs never meet in one
+Success is a score from `Formula.success_at` on. Runs whose grades are of different epochs never meet in one
 figure.
 """
 
@@ -91,25 +91,26 @@ def figures(
     split: str = "",
     span: tuple[int, int] = (0, 0),
     as_of_ms: int | None = None,
+    valid_at_ms: int | None = None,
 ) -> list[Figure]:
-    """The figures of every cell. ``formula`` with its range says what success is; ``span``: runs sealed since
-    and before (0: whenever).
+    """The figures of every cell. ``formula`` with its range says what success is; ``recalls``: as of the same time;
+    ``span``: runs sealed since and before (0: whenever).
     """
     cells: dict[Cell, list[Played]] = defaultdict(list)
-    for run, t, log_ms in _runs(log, formula, recalls, as_of_ms):
+    for run, t, log_ms in _runs(log, formula, recalls, (as_of_ms, valid_at_ms)):
         if (split and run.facts.split != split) or log_ms < span[0] or (span[1] and log_ms >= span[1]):
             continue
-        cells[_cell(run, log_ms, by)].append(_played(run, t, formula.middle))
+        cells[_cell(run, log_ms, by)].append(_played(run, t, formula))
     return [figure for cell in sorted(cells) for figure in _figures(cell, cells[cell])]
 
 
 def _runs(
-    log: Log, formula: Formula, recalls: Recalls, as_of_ms: int | None
+    log: Log, formula: Formula, recalls: Recalls, times: tuple[int | None, int | None]
 ) -> Iterator[tuple[RunReward, Trajectory, int]]:
     """Each graded run at its highest graded revision, with its trajectory and when that was sealed."""
     book = RewardBook(formula, recalls)
-    book.take(grade_events(log, as_of_ms))
-    for record in records(log, TRAJECTORIES.name, as_of_ms):
+    book.take(grade_events(log, *times))
+    for record in records(log, TRAJECTORIES.name, times[0]):
         run = book.runs.get(record.key)
         if run is None or record.value is None or record.headers.get("kind") != "trajectory":
             continue
@@ -129,13 +130,13 @@ def _cell(run: RunReward, log_ms: int, by: Sequence[By]) -> Cell:
     )
 
 
-def _played(run: RunReward, t: Trajectory, middle: float) -> Played:
+def _played(run: RunReward, t: Trajectory, formula: Formula) -> Played:
     uses = uses_of(t)
     failed, calls = metrics.tool_errors(t)
     return Played(
         task_id=run.facts.task_id,
         world=world_of(run.facts, run.trajectory_id),
-        success=None if run.reward is None else run.reward > middle,
+        success=None if run.reward is None else formula.succeeds(run.reward),
         status=run.status,
         cost=metrics.cost_of(t),
         tokens=run.facts.policy_tokens,

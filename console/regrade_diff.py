@@ -134,8 +134,8 @@ def _is_of(run: RunReward, plain: Plain, foreign: AbstractSet[str], lineages: in
 
 def _part(plain: Plain, grader: str, book: RewardBook, before: Sequence[RunReward]) -> LineageDiff:
     pairs = [(was, book.reward(was.trajectory_id)) for was in before]
-    middle = (plain.reward.low + plain.reward.high) / 2
-    changes = [_change(was, now, middle) for was, now in pairs if was.reward != now.reward]
+    formula = book.named.formula
+    changes = [_change(was, now, formula) for was, now in pairs if was.reward != now.reward]
     return LineageDiff(
         lineage=plain.lineage,
         namespace=plain.namespace,
@@ -152,9 +152,9 @@ def _part(plain: Plain, grader: str, book: RewardBook, before: Sequence[RunRewar
     )
 
 
-def _change(was: RunReward, now: RunReward, middle: float) -> RewardChange:
+def _change(was: RunReward, now: RunReward, formula: Formula) -> RewardChange:
     known = was.reward is not None and now.reward is not None
-    flips = not known or ((was.reward or 0.0) > middle) != ((now.reward or 0.0) > middle)
+    flips = not known or formula.succeeds(was.reward or 0.0) != formula.succeeds(now.reward or 0.0)
     return RewardChange(
         trajectory_id=was.trajectory_id,
         lineage=was.facts.lineage,

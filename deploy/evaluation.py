@@ -49,6 +49,7 @@ class TaskOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     another grade. ``format_ok`` in [0, 1]; ``useful_calls`` as in docs/promotion.md; ``depth`` is the
     longest causal chain of the policy's steps; ``cost`` in any one currency (tokens will do). ``gold_epoch``
     is the gold grader's; ``run``, the JSON of the `Trajectory`, lets the gate decide again when gold is mended.
+    ``success_from``: from which gold score on it is a success; the gate sets it.
     """
 
     task_id: str
@@ -67,11 +68,13 @@ class TaskOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cost: float = 0.0
     gold_epoch: str = ""
     run: bytes = b""
+    success_from: float = 0.5
 
     @property
     def success(self) -> bool:
-        """Scored at least one half by gold (for a 0/1 grader: right). An unscored one is none."""
-        return (score_of(self.gold) or 0.0) >= 0.5
+        """Scored at least ``success_from`` by gold (for a 0/1 grader: right). An unscored one is none."""
+        value = score_of(self.gold)
+        return value is not None and value >= self.success_from
 
 
 Outcomes: TypeAlias = Sequence[TaskOutcome]

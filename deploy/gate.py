@@ -21,7 +21,9 @@ from millstream.deploy.pairing import Paired, pair
 from millstream.deploy.rows import gold_row, proxy_row, shown_rows
 from millstream.deploy.rules import RULES, better, guardrails_hold
 from millstream.deploy.statistics import mcnemar_mid_p, paired_bootstrap
+from millstream.errors import SettingsError
 from millstream.evidence import GateEvidence, GateRow, PairedTest
+from millstream.grade import score_of
 from millstream.policy import Verdict
 from millstream.settings import GateSettings
 
@@ -35,8 +37,8 @@ class Judgement(Struct, frozen=True, kw_only=True):
 
 
 class GateContext(Struct, frozen=True, kw_only=True):
-    """What is judged. ``integrity``: what `deploy.integrity` found wrong; ``gold_range``: where an
-    unscored attempt is put; ``seed``: of the bootstraps and of the drawn tasks.
+    """What is judged. ``integrity``: what `deploy.integrity` found wrong; ``seed``: of the bootstraps and of the
+    drawn tasks.
     """
 
     lineage: str = ""
@@ -44,7 +46,6 @@ class GateContext(Struct, frozen=True, kw_only=True):
     champion: int = 0
     seed: int = 0
     integrity: tuple[str, ...] = ()
-    gold_range: tuple[float, float] = (0.0, 1.0)
 
 
 _NOTHING = GateContext()
@@ -56,9 +57,15 @@ def judge(
     """Judge a candidate against the champion on the same tasks. Never raises for bad outcomes: what
     cannot be trusted is refused.
     """
-    paired = pair(champion, candidate, *context.gold_range)
+    champion, candidate = (_told_success(side, success_from(settings)) for side in (champion, candidate))
+    paired = pair(champion, candidate, settings.gold_low, settings.gold_high)
     epochs = sorted({outcome.gold_epoch for outcome in (*champion, *candidate)} - {""})
-    problems = context.integrity or (*paired.problems, *_mixed(epochs), *_not_finite(champion, candidate))
+    problems = context.integrity or (
+        *paired.problems,
+        *_mixed(epochs),
+        *_not_finite(champion, candidate),
+        *_outside(settings, champion, candidate),
+    )
     if problems:
         evidence = _evidence(settings, context, paired, PairedTest(alpha=settings.alpha), (), problems)
         return Judgement(verdict="refuse", reasons=problems, evidence=evidence)
@@ -115,6 +122,34 @@ def _not_finite(champion: Outcomes, candidate: Outcomes) -> list[str]:
         if not math.isfinite(value)
     ]
     return bad[:1] + ([f"{len(bad) - 1} more measures are not finite"] if len(bad) > 1 else [])
+
+
+def success_from(settings: GateSettings) -> float:
+    """From which gold score on an attempt is a success. Raises `SettingsError` for a range that is none, or a success
+    outside of it.
+    """
+    low, high, success = settings.gold_low, settings.gold_high, settings.success
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise SettingsError(f"[gate]: gold's range [{low}, {high}] must be finite, gold_low before gold_high")
+    if success is not None and not low < success <= high:
+        raise SettingsError(f"[gate] success {success:g} must lie above {low:g} and at most at {high:g}")
+    return (low + high) / 2 if success is None else success
+
+
+def _told_success(outcomes: Outcomes, least: float) -> Outcomes:
+    return [msgspec.structs.replace(o, success_from=least) if o.success_from != least else o for o in outcomes]
+
+
+def _outside(settings: GateSettings, *sides: Outcomes) -> list[str]:
+    """Gold outside of its declared range: what is unscored could not be bounded."""
+    low, high = settings.gold_low, settings.gold_high
+    scores = [(o.task_id, value) for side in sides for o in side if (value := score_of(o.gold)) is not None]
+    bad = [(task, value) for task, value in scores if not low <= value <= high]
+    return [
+        f"gold of {len(bad)} attempts lies outside [{low:g}, {high:g}], first {value:g} of task {task!r}: "
+        "say its range with [gate] gold_low and gold_high"
+        for task, value in bad[:1]
+    ]
 
 
 def _numbers(outcome: TaskOutcome) -> tuple[tuple[str, float], ...]:

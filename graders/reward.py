@@ -29,13 +29,19 @@ class RewardParts(NamedTuple):
 class Formula:
     """A parsed reward formula with its range [low, high]. ``formula`` is its text, ``names`` the grades it needs."""
 
-    def __init__(self, text: str, low: float = 0.0, high: float = 1.0, attribution_s: float = 0.0) -> None:
+    def __init__(
+        self, text: str, low: float = 0.0, high: float = 1.0, attribution_s: float = 0.0, success: float | None = None
+    ) -> None:
         """Parse. ``attribution_s``: how long after a run's end a word from outside is still about it (0: for
-        ever). Raises `SettingsError` naming the place in the text, or a range that is none.
+        ever); ``success``: from which value on a run is a success (None: above the middle of the range). Raises
+        `SettingsError` naming the place in the text, a range that is none, or a success outside of it.
         """
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise SettingsError(f"[reward]: the range [{low}, {high}] must be finite, low before high")
+        if success is not None and not low < success <= high:
+            raise SettingsError(f"success {success:g} must lie above {low:g} and at most at {high:g}, the range's ends")
         self.formula, self.low, self.high = text, low, high
+        self.success_at = math.nextafter((low + high) / 2, high) if success is None else success
         self.attribution_ms = int(attribution_s * 1000)
         parser = Parser(text)
         self._node = parser.whole()
@@ -44,7 +50,7 @@ class Formula:
     @classmethod
     def of(cls, settings: RewardSettings) -> Formula:
         """The formula that the settings hold."""
-        return cls(settings.formula, settings.low, settings.high, settings.attribution_s)
+        return cls(settings.formula, settings.low, settings.high, settings.attribution_s, settings.success)
 
     def check(self, known: Iterable[str]) -> None:
         """Raise `SettingsError` when the formula names a grader that is not among ``known``; feedback may
@@ -75,10 +81,9 @@ class Formula:
             return RewardParts(None, f"the formula gives {value}, outside [{self.low}, {self.high}]")
         return RewardParts(value)
 
-    @property
-    def middle(self) -> float:
-        """The middle of the range: a reward above it is a success."""
-        return (self.low + self.high) / 2
+    def succeeds(self, value: float) -> bool:
+        """Whether a reward is a success: at least ``success_at``."""
+        return value >= self.success_at
 
     def to_unit(self, value: float) -> float:
         """A reward mapped from [low, high] to [0, 1], as trackers and e-processes take it."""

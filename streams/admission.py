@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 from msgspec import Struct
 
 from millstream.events import Interface
+from millstream.graders.reward import Formula
 from millstream.rollout import RefusedReason, RolloutId
 from millstream.settings import BufferSettings, RewardSettings
 from millstream.streams.buffer_state import BufferLedger
@@ -60,24 +61,24 @@ def scope_of(lineage: str, policy_version: int | None) -> str:
 
 
 class Shares:
-    """How many of the buffered rollouts succeeded: reward in the upper half of its range."""
+    """How many of the buffered rollouts succeeded, as `[reward] success` has it."""
 
     def __init__(self, settings: BufferSettings, reward: RewardSettings) -> None:
         self.most = settings.max_share_success
-        self.middle = (reward.low + reward.high) / 2
+        self.success_at = Formula.of(reward).success_at
         self.successes = 0
         self.total = 0
 
     def count(self, reward: float, by: int) -> None:
         """A rollout came (+1) or left (−1)."""
         self.total += by
-        self.successes += by * (reward > self.middle)
+        self.successes += by * (reward >= self.success_at)
 
     def refuses(self, rewards: Sequence[float]) -> str:
         """Why a group with these rewards would leave too few failures, or ''. A group that has its own
         share of failures always passes.
         """
-        won = sum(reward > self.middle for reward in rewards)
+        won = sum(reward >= self.success_at for reward in rewards)
         share = (self.successes + won) / (self.total + len(rewards))
         if won / len(rewards) <= self.most or share <= self.most:
             return ""

@@ -100,7 +100,7 @@ class Rules(Struct, frozen=True):
         reward, gold = self.formula.reward(audit.grades).value, score_of(audit.grades.get(self.gold))
         if reward is None or gold is None:
             return None
-        paid, right = self.formula.to_unit(reward) >= 0.5, gold >= self.gold_pass
+        paid, right = self.formula.succeeds(reward), gold >= self.gold_pass
         told = {FOOLED.name: paid and not right, DISAGREES.name: paid != right}
         hits = tuple(name for name, hit in told.items() if hit)
         return Audited(audit.version, Sample(audit.trajectory_id, audit.task, hits))

@@ -1,6 +1,6 @@
 """Learnability: a task family that the current policy always fails, or always solves, teaches it nothing.
 
-Success is a reward in the upper half of its range. A family is judged by the champion's own runs, and only
+Success is what `[reward] success` says. A family is judged by the champion's own runs, and only
 when there are enough of them: of `[trigger] learnable_runs` runs of a family that succeeds nine times in ten,
 all succeed by luck in 0.9^32 = 3 % of cases. Runs that name no family are never judged.
 """
@@ -37,11 +37,11 @@ class FamilyCount(Struct):
         return "always 1" if self.successes == self.runs else "yes"
 
 
-def idle_families(runs: Iterable[tuple[str, float]], middle: float, least: int) -> dict[str, Teaches]:
-    """The families among (family, reward) that teach nothing, and why not."""
+def idle_families(runs: Iterable[tuple[str, float]], success_at: float, least: int) -> dict[str, Teaches]:
+    """The families among (family, reward) that teach nothing, and why not; success is from ``success_at`` on."""
     counts: dict[str, FamilyCount] = {}
     for family, reward in runs:
         if family:
-            counts.setdefault(family, FamilyCount()).add(success=reward > middle)
+            counts.setdefault(family, FamilyCount()).add(success=reward >= success_at)
     told = {family: count.teaches(least) for family, count in sorted(counts.items())}
     return {family: verdict for family, verdict in told.items() if verdict in IDLE}

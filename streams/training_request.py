@@ -40,11 +40,11 @@ def choose(
     lineage: str,
     champion: Version,
     max_uses: int,
-    middle: float = 0.5,
+    success_at: float = 0.5,
 ) -> Choice:
     """Every group that a training of this champion may use. Staleness counts versions from the policy
     that is trained; a rollout of an unknown version has none. Families that teach nothing are left out (a
-    reward above ``middle`` is a success). Above ``max_rollouts`` the groups of the highest priority are taken.
+    reward of ``success_at`` or more is a success). Above ``max_rollouts`` the groups of the highest priority are taken.
     """
     start_from = last_candidate(policies, lineage) if settings.chain else None
     reference = champion.version if start_from is None else start_from
@@ -54,7 +54,7 @@ def choose(
         if _age(buffer, ids[0], reference) <= settings.max_staleness
     }
     own = ((e.family, e.reward) for e in buffer.entries.values() if e.policy_version in (None, champion.version))
-    families = idle_families(own, middle, settings.learnable_runs)
+    families = idle_families(own, success_at, settings.learnable_runs)
     idle = frozenset(group for group, ids in available.items() if buffer.entries[ids[0]].family in families)
     taught = {group: ids for group, ids in available.items() if group not in idle}
     groups = _within(buffer, taught, settings.max_rollouts)
@@ -140,7 +140,7 @@ def request_by_hand(
     algorithm: str = "",
     *,
     max_uses: int = 3,
-    middle: float = 0.5,
+    success_at: float = 0.5,
 ) -> TrainingRequested:
     """A request for all that the buffer holds for the champion now; nothing is appended. Raises
     `SettingsError` when there is no champion or nothing to train on.
@@ -154,7 +154,7 @@ def request_by_hand(
         for line in (record.value or b"").split(b"\n"):
             if line and (decision := _LINE.decode(line)).namespace == namespace:
                 buffer.apply(decision, record.offset)
-    choice = choose(buffer, policies, settings, lineage, champion, max_uses, middle)
+    choice = choose(buffer, policies, settings, lineage, champion, max_uses, success_at)
     if not choice.rollout_ids:
         idle = f"; {idle_words(choice.families)}" if choice.families else ""
         raise SettingsError(

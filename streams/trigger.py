@@ -45,8 +45,8 @@ class TriggerState(Struct, kw_only=True):
 
 class Trigger:
     """One trigger for one lineage and namespace. ``max_uses`` is the buffer's, ``graders`` those that the
-    reward is made of: while an alarm about one of them stands, nothing is asked for. A reward above ``middle``
-    is a success.
+    reward is made of: while an alarm about one of them stands, nothing is asked for. A reward of
+    ``success_at`` or more is a success.
     """
 
     inputs = (BUFFER_EVENTS.name, POLICY_EVENTS.name)
@@ -60,7 +60,7 @@ class Trigger:
         namespace: str,
         max_uses: int = 3,
         graders: frozenset[str] = frozenset(),
-        middle: float = 0.5,
+        success_at: float = 0.5,
         name: str = "trigger",
     ) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class Trigger:
         self.namespace = namespace
         self.max_uses = max_uses
         self.graders = graders
-        self.middle = middle
+        self.success_at = success_at
         self._claim_timeout_ms = int(trainer.claim_timeout_s * 1000)
         self.state = TriggerState(policies=PolicyLedger(claim_timeout_ms=self._claim_timeout_ms))
 
@@ -141,7 +141,9 @@ class Trigger:
         if self.state.policies.graders.stopping(self.lineage, self.graders) is not None:
             return None
         state = self.state
-        choice = choose(state.buffer, state.policies, self.settings, self.lineage, champion, self.max_uses, self.middle)
+        choice = choose(
+            state.buffer, state.policies, self.settings, self.lineage, champion, self.max_uses, self.success_at
+        )
         state.fresh = {g: told for g, told in state.fresh.items() if g in choice.usable}
         if not self._enough(choice.idle) or not choice.rollout_ids:
             state.retry_at = len(state.fresh) + max(1, self.settings.min_groups // 8)

@@ -132,15 +132,23 @@ def clear_alarm(runtime: Runtime, alarm_id: str, reason: str) -> AlarmCleared:
 
 
 def calibrated(
-    runtime: Runtime, wanted: Wanted, labels: Path | None, *, dry_run: bool = False
+    runtime: Runtime,
+    wanted: Wanted,
+    labels: Path | None,
+    times: tuple[int | None, int | None] = (None, None),
+    *,
+    dry_run: bool = False,
 ) -> tuple[Calibration, AlarmRaised | None]:
     """Compare a grader with gold; when its agreement has drifted, raise an alarm (once) about every lineage
-    that is trained here. Raises `SettingsError` when there is nothing to compare.
+    that is trained here. ``times``: as of when it was known and when it held, for a look back that raises
+    none. Raises `SettingsError` when there is nothing to compare.
     """
     from millstream.console.calibration import calibrate
 
-    found = calibrate(runtime.log, wanted, labels.read_bytes() if labels else None)
-    if found.chart is None or found.chart.drifted_at is None or dry_run:
+    content = labels.read_bytes() if labels else None
+    found = calibrate(runtime.log, wanted, content, as_of_ms=times[0], valid_at_ms=times[1])
+    back = dry_run or times != (None, None)
+    if found.chart is None or found.chart.drifted_at is None or back:
         return found, None
     alarms = [_drifted(found, found.chart, plan) for plan in runtime.plans]
     known = LedgerReader(runtime.log).refresh().graders.alarms

@@ -224,7 +224,7 @@ def request_training(runtime: Runtime, lineage: str, algorithm: str) -> Training
         plan.namespace,
         algorithm,
         max_uses=plan.buffer.max_uses,
-        middle=Formula.of(plan.reward).middle,
+        success_at=Formula.of(plan.reward).success_at,
     )
     append_policy_events(runtime.log, [request])
     return request

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from msgspec import structs
+
 from millstream.bootstrap.plans import Plan, plan_of
 from millstream.errors import SettingsError, nearest
 from millstream.loading import Loaded, load
@@ -240,27 +242,29 @@ class Runtime:
             raise SettingsError(f"no settings for lineage {lineage!r}; known here: {known}")
         return found
 
-    def success(self, grader: str = "", lineage: str = "") -> Formula:
-        """What success is measured by: a grader's score in its range, else the reward of a lineage. Raises
-        `SettingsError` for a grader that is neither enabled nor built in.
+    def success(self, grader: str = "", lineage: str = "", success_at: float | None = None) -> Formula:
+        """What success is measured by: a grader's score in its range, else the reward of a lineage; from
+        ``success_at`` on where that is given. Raises `SettingsError` for a grader that is neither enabled nor built
+        in, and for a success outside of the range.
         """
         from millstream.graders.builtin import BUILTINS
         from millstream.graders.reward import Formula
 
         if not grader:
-            return Formula.of(self.plan(lineage).reward)
+            reward = self.plan(lineage).reward
+            return Formula.of(reward if success_at is None else structs.replace(reward, success=success_at))
         if grader in BUILTINS or grader.split(".", maxsplit=1)[0] == "feedback":
-            return Formula(grader)
+            return Formula(grader, success=success_at)
         found = next((one for one in self.graders.graders if one.name == grader), None)
         if found is None:
             raise SettingsError(f"unknown grader {grader!r}{nearest(grader, sorted({*self.graders.names, *BUILTINS}))}")
-        return Formula(grader, found.low, found.high)
+        return Formula(grader, found.low, found.high, success=success_at)
 
-    def recalls(self) -> Recalls:
-        """What has been recalled."""
-        from millstream.ledger import LedgerReader
+    def recalls(self, as_of_ms: int | None = None) -> Recalls:
+        """What has been recalled, by a log time where that is given."""
+        from millstream.console.catalog import ledger
 
-        return LedgerReader(self.log).refresh().recalls
+        return ledger(self.log, as_of_ms).recalls
 
     def pipeline(self) -> Pipeline:
         """Every stage and worker, ready to run. Raises `SettingsError` when another runner has the data."""

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from millstream.bootstrap.plans import Plan
 from millstream.bootstrap.policies import interface_of
+from millstream.deploy.gate import success_from
 from millstream.errors import SettingsError, nearest
 from millstream.graders.reward import Formula
 from millstream.streams.alarms import AlarmStage
@@ -27,10 +28,13 @@ RUN_SHARE: Final = 0.8
 
 
 def check_rewards(runtime: Runtime) -> None:
-    """Raises `SettingsError` where a reward, or the gold of the alarms, names a grader that is not enabled."""
+    """Raises `SettingsError` where a reward, or the gold of the alarms, names a grader that is not enabled, and for
+    a success that no score can be.
+    """
     names = runtime.graders.names
     for plan in runtime.plans:
         Formula.of(plan.reward).check(names)
+        success_from(plan.gate)
         gold = plan.alarms.gold
         if plan.alarms.enabled and gold not in names and not is_feedback(gold):
             hint = nearest(gold, [*names, "feedback"])
@@ -97,6 +101,6 @@ def triggering(runtime: Runtime, plan: Plan) -> Trigger:
         namespace=plan.namespace,
         max_uses=plan.buffer.max_uses,
         graders=Formula.of(plan.reward).names,
-        middle=Formula.of(plan.reward).middle,
+        success_at=Formula.of(plan.reward).success_at,
         name=f"trigger{_suffix(runtime, plan)}",
     )

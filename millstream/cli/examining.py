@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from millstream.cli.common import emit, json_option, runtime_of, table
+from millstream.cli.look import as_of_ms, as_of_option, valid_at_option
 
 UNFIT = 1
 
@@ -61,13 +62,15 @@ def attack(ctx: click.Context, name: str, tasks: Path | None, as_json: bool) -> 
 @click.option("--confidence", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95,
               show_default=True, help="How sure to be that it is kept.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Raise no alarm when the agreement has drifted.")
+@as_of_option
+@valid_at_option
 @json_option
 @click.pass_context
 def calibrate(ctx: click.Context, /, name: str, labels: Path | None, as_json: bool, **options: Any) -> None:
     """Compare the grader NAME with gold on the runs that have both: agreement, kappa, class by class.
 
     Says where it should abstain so that its error stays within the risk, what several judges are worth
-    together, and whether the agreement has drifted over time, which is an alarm.
+    together, and whether the agreement has drifted over time, which is an alarm (a look back raises none).
     """
     from millstream.bootstrap.examining import calibrated
     from millstream.console import calibration as console
@@ -81,7 +84,8 @@ def calibrate(ctx: click.Context, /, name: str, labels: Path | None, as_json: bo
         risk=options["risk"],
         confidence=options["confidence"],
     )
-    found, alarm = calibrated(runtime, wanted, labels, dry_run=options["dry_run"])
+    times = as_of_ms(options["as_of"]), as_of_ms(options["valid_at"], "--valid-at")
+    found, alarm = calibrated(runtime, wanted, labels, times, dry_run=options["dry_run"])
     if as_json:
         emit("grader-calibration", {**msgspec.to_builtins(found), "alarm": alarm.id if alarm else None})
         return

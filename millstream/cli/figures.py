@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.common import emit_items, json_option, runtime_of
-from millstream.cli.look import as_of_ms, as_of_option
+from millstream.cli.look import as_of_ms, as_of_option, valid_at_option
 from millstream.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 @click.option("--split", type=click.Choice(["train", "held_out", "report"]), help="Only runs of this split.")
 @click.option("--since", metavar="TIME", help="Only runs sealed at an ISO time or later.")
 @click.option("--until", metavar="TIME", help="Only runs sealed before an ISO time.")
+@click.option(
+    "--success-at", type=float, metavar="SCORE", help="From which score on a run is a success (default: the settings')."
+)
 @as_of_option
+@valid_at_option
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values, one line a figure.")
 @json_option
 @click.pass_context
@@ -40,7 +44,9 @@ def metrics(  # noqa: PLR0913 — one parameter an option
     split: str | None,
     since: str | None,
     until: str | None,
+    success_at: float | None,
     as_of: str | None,
+    valid_at: str | None,
     as_csv: bool,
     as_json: bool,
 ) -> None:
@@ -55,12 +61,13 @@ def metrics(  # noqa: PLR0913 — one parameter an option
     runtime = runtime_of(ctx)
     found = measures.figures(
         runtime.log,
-        runtime.success(grader or "", lineage),
-        runtime.recalls(),
+        runtime.success(grader or "", lineage, success_at),
+        runtime.recalls(as_of_ms(as_of)),
         by=by,
         split=split or "",
         span=(as_of_ms(since, "--since") or 0, as_of_ms(until, "--until") or 0),
         as_of_ms=as_of_ms(as_of),
+        valid_at_ms=as_of_ms(valid_at, "--valid-at"),
     )
     if as_csv:
         click.echo(measures_text.to_csv(found), nl=False)

@@ -191,8 +191,9 @@ def status(ctx: click.Context, as_json: bool) -> None:
 @click.option("--grader", metavar="NAME", default="", help="Only this grader.")
 @json_option
 @as_of_option
+@valid_at_option
 @click.pass_context
-def baseline(ctx: click.Context, grader: str, as_json: bool, as_of: str | None) -> None:
+def baseline(ctx: click.Context, grader: str, as_json: bool, as_of: str | None, valid_at: str | None) -> None:
     """How well the recorded runs did: by policy version and grader, then by task family of the current policy.
 
     A family that the policy always fails or always solves teaches it nothing and is left out of trainings.
@@ -201,9 +202,10 @@ def baseline(ctx: click.Context, grader: str, as_json: bool, as_of: str | None) 
     from millstream.console import families
 
     runtime = runtime_of(ctx)
-    rows = console.baseline(runtime.log, grader, as_of_ms(as_of))
+    times = as_of_ms(as_of), as_of_ms(valid_at, "--valid-at")
+    rows = console.baseline(runtime.log, grader, *times)
     asked = [families.Asked(plan.lineage, plan.reward, plan.trigger.learnable_runs) for plan in runtime.plans]
-    found = families.families(runtime.log, asked, as_of_ms(as_of))
+    found = families.families(runtime.log, asked, *times)
     if as_json:
         emit("baseline", {"items": rows, "total": len(rows), "families": found})
         return

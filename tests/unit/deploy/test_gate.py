@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from millstream.deploy.evaluation import TaskOutcome
-from millstream.deploy.gate import GateContext, judge
+from millstream.deploy.gate import GateContext, judge, success_from
 from millstream.deploy.pairing import Pair
 from millstream.deploy.rows import gold_row
 from millstream.deploy.statistics import mcnemar_mid_p
+from millstream.errors import SettingsError
 from millstream.evidence import PairedTest, from_json, to_json
 from millstream.grade import Scored, abstain, fail, score
 from millstream.settings import GateSettings
@@ -228,3 +229,51 @@ def test_success_needs_a_scored_gold() -> None:
     """An unscored attempt is no success, a half-right one is."""
     assert not TaskOutcome(task_id="t", world="w", gold=fail("down")).success
     assert TaskOutcome(task_id="t", world="w", gold=Scored(score=0.5)).success
+
+
+WIDE = GateSettings(gold_low=-1.5, gold_high=2.0)
+
+
+def test_golds_range_bounds_what_is_unscored(sheet) -> None:
+    """In [-1.5, 2] the champion's unscored attempts count as 2 and the candidate's as -1.5, not as 1 and 0."""
+    champion = replaced(sheet(0), 6, gold=abstain("nothing to say"))
+    candidate = replaced(sheet(300), 3, gold=fail("down"))
+    row = judge(champion, candidate, WIDE).evidence.row("gold")
+    assert (row.champion, row.candidate) == (pytest.approx(6 * 2 / 300), pytest.approx((297 - 3 * 1.5) / 300))
+
+
+@pytest.mark.parametrize("value", [1.2, -0.1])
+def test_gold_outside_of_its_range_is_refused(sheet, value: float) -> None:
+    """What is unscored could not be bounded: the reason names the settings; in the declared range it is judged."""
+    outside = replaced(sheet(150), 1, gold=score(value))
+    found = judge(sheet(150), outside, SETTINGS)
+    assert found.verdict == "refuse"
+    assert "gold_low" in found.reasons[0]
+    assert judge(sheet(150), outside, WIDE).verdict != "refuse"
+
+
+@pytest.mark.parametrize(
+    ("settings", "value", "success"),
+    [
+        (SETTINGS, 0.5, True),
+        (SETTINGS, 0.49, False),
+        (GateSettings(success=0.9), 0.89, False),
+        (GateSettings(success=0.9), 0.9, True),
+        (WIDE, 0.25, True),
+        (WIDE, 0.24, False),
+    ],
+)
+def test_what_counts_as_a_success_is_a_setting(sheet, settings: GateSettings, value: float, success: bool) -> None:
+    """Cost per success and the depth of successes rest on it: from the middle of gold's range unless it is set."""
+    same = replaced(sheet(0), 300, gold=score(value))
+    cost = judge(same, same, settings).evidence.row("cost_per_success")
+    assert cost.candidate == (1.0 if success else None)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"success": 0.0}, {"success": 1.1}, {"gold_low": 1.0}, {"gold_high": math.inf}, {"gold_low": math.nan}]
+)
+def test_a_success_that_cannot_be_is_refused(settings) -> None:
+    """Before anything is judged by it."""
+    with pytest.raises(SettingsError, match=r"\[gate\]"):
+        success_from(GateSettings(**settings))

@@ -12,15 +12,18 @@ from millstream.capture.importers.base import Options, import_into
 from millstream.console.catalog import grade_events
 from millstream.console.families import Asked, families
 from millstream.console.graded import grade_rows
+from millstream.console.measures import figures
 from millstream.errors import SettingsError
 from millstream.graders.reward import Formula
 from millstream.graders.running import GraderSet
 from millstream.recalls import NONE
 from millstream.settings import BufferSettings, RewardSettings, Settings
+from millstream.streams.admission import Shares
 from millstream.streams.assembly import Assembler
 from millstream.streams.buffering import BufferingStage
 from millstream.streams.driving import step
 from millstream.streams.grading import GradingStage
+from millstream.streams.learnability import idle_families
 from millstream.streams.rewards import RewardBook
 from millstream.streams.runner import StageRunner
 
@@ -106,3 +109,41 @@ def test_a_range_is_finite_and_goes_up(low, high):
     """Else trackers and e-processes would have nothing to map to."""
     with pytest.raises(SettingsError, match="finite, low before high"):
         Formula("feedback", low, high)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "success", "of"),
+    [
+        (LOW, HIGH, None, {-1.5: False, 0.25: False, 0.26: True, 2.0: True}),
+        (LOW, HIGH, -1.0, {-1.5: False, -1.0: True, 0.0: True}),
+        (LOW, HIGH, 2.0, {1.99: False, 2.0: True}),
+        (0.0, 1.0, None, {0.5: False, 0.51: True}),
+        (0.0, 1.0, 0.9, {0.89: False, 0.9: True}),
+    ],
+)
+def test_one_success_for_every_reader(mill, low, high, success, of):
+    """`baseline`, `metrics`, the buffer's shares, what is learnable and the flips of a regrade ask one threshold."""
+    reward = RewardSettings(formula="feedback", low=low, high=high, success=success)
+    formula = Formula.of(reward)
+    assert {value: formula.succeeds(value) for value in of} == of
+    won = sum(of.values())
+    for n, value in enumerate(of):
+        mill.play(f"g{n}", ["0.0"], task=f"t{n}", world=f"w{n}", family="f", version=1)
+        mill.feedback(f"g{n}0", value)
+    (family,) = families(mill.log, [Asked("policy", reward, 1)])
+    assert family.success == pytest.approx(won / len(of))
+    (found,) = [row for row in figures(mill.log, formula, NONE) if row.metric == "success"]
+    assert found.value == pytest.approx(won / len(of))
+    idle = idle_families([("f", value) for value in of], formula.success_at, len(of))
+    assert idle == ({} if 0 < won < len(of) else {"f": "always 1" if won else "always 0"})
+    shares = Shares(BufferSettings(), reward)
+    for value in of:
+        shares.count(value, 1)
+    assert (shares.successes, shares.total) == (won, len(of))
+
+
+@pytest.mark.parametrize("success", [-1.5, 2.01, float("nan"), -2.0])
+def test_a_success_that_no_reward_or_every_reward_is_is_refused(success):
+    """It lies above the low end and at most at the high one."""
+    with pytest.raises(SettingsError, match="must lie above"):
+        Formula.of(RewardSettings(low=LOW, high=HIGH, success=success))

@@ -18,7 +18,7 @@ from millstream.events import (
     TrajectoryStarted,
 )
 from millstream.grader_events import AlarmCleared, AlarmRaised
-from millstream.graders.registry import grader
+from millstream.graders.registry import Grader, grader
 from millstream.graders.reward import Formula
 from millstream.graders.running import GraderSet
 from millstream.ledger import policy_events
@@ -58,8 +58,8 @@ def make_run(identity, *, version=1, task=None, answer="done", calls=(), lineage
 class Mill:
     """One lineage with a reward, and everything that the stages said."""
 
-    def __init__(self, graders, formula="reward", **alarms):
-        reward = RewardSettings(formula=formula)
+    def __init__(self, graders, formula="reward", span=(0.0, 1.0), **alarms):
+        reward = RewardSettings(formula=formula, low=span[0], high=span[1])
         self.grading = GradingStage(GraderSet([g.with_epoch(f"{g.name}@1", "builtin") for g in graders]))
         self.buffering = BufferingStage(BufferSettings(near_duplicate=1.0), reward)
         self.alarms = AlarmStage(
@@ -133,10 +133,10 @@ def _make_run():
 
 @pytest.fixture
 def mill():
-    """`Mill` with graders given as functions by name."""
+    """`Mill` with graders given as functions by name, or as graders with a range of their own."""
 
     def made(formula="reward", settings=None, **functions):
-        graders = [grader(name=name)(function) for name, function in functions.items()]
+        graders = [one if isinstance(one, Grader) else grader(name=name)(one) for name, one in functions.items()]
         return Mill(graders, formula, **(settings or {}))
 
     return made

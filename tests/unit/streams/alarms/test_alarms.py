@@ -7,6 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
+import millstream as ms
 from millstream.events import CLOSE_OPEN, NO_RUN, EventId, Tick
 from millstream.grade import GradeGiven, abstain, score
 from millstream.ports import Processor
@@ -67,6 +68,17 @@ def test_what_gold_fails_and_the_reward_fails_too_is_no_hack(mill, make_run):
     for n in range(300):
         mill.run(make_run(f"r{n}", answer="nothing" if n % 10 < 8 else "done"))
     assert mill.raised == []
+
+
+@pytest.mark.parametrize(("given", "hacked"), [(2.0, True), (0.5, True), (0.2, False), (-1.5, False)])
+def test_what_is_paid_follows_from_the_rewards_range(mill, make_run, given, hacked):
+    """In [-1.5, 2] a reward of 0.2 pays nothing and one of 0.5 does; neither is clipped to bet on it."""
+    raw = ms.grader(name="reward", low=-1.5, high=2.0)(lambda _: score(given))
+    made = mill(reward=raw, gold=lambda _: score(0.0), settings={"span": (-1.5, 2.0)})
+    for n in range(150):
+        made.run(make_run(f"r{n}"))
+    assert ("hack" in {alarm.alarm for alarm in made.raised}) is hacked
+    assert {entry.reward for entry in made.buffering.book.ledger.entries.values()} <= {given}
 
 
 def test_runs_without_gold_say_nothing(mill, make_run):

@@ -267,7 +267,7 @@ def test_the_byte_budget_counts_payloads(desk, fold):
 def test_enough_failures_are_kept(desk, fold):
     """With max_share_success .5 a group of successes waits until there are failures beside it."""
     stage = desk.stage(max_share_success=0.5, reward="correct")
-    stage.book.shares.middle = 0.5
+    stage.book.shares.success_at = 0.6
     assert reasons(fold(stage, desk.group("won", [1.0, 1.0]))) == ["quota"] * 2
     fold(stage, desk.group("lost", [0.0, 0.0]))
     assert len(of(fold(stage, desk.group("won2", [1.0, 1.0])), "RolloutAdmitted")) == 2

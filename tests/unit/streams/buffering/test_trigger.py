@@ -24,7 +24,7 @@ class Loop:
         self.stage = desk.stage()
         settings = {"min_groups": 2, "min_informative": 1, **settings}
         self.trigger = Trigger(
-            TriggerSettings(**settings), TrainerSettings(), lineage="policy", namespace="default", middle=0.5
+            TriggerSettings(**settings), TrainerSettings(), lineage="policy", namespace="default", success_at=0.5
         )
 
     def grades(self, records):
