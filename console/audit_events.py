@@ -2,7 +2,8 @@
 
 The places are found from the log alone: in a trajectory, still open, a duplicate, superseded, late, in
 conflict, after the end, a dead letter (or one that was replayed), feedback, a tick, a null value. What is in
-none of them is lost. A line of a dialect is read as assembly reads it; one that tells no event is unmapped.
+none of them is lost. A line of a dialect is read as assembly reads it; one that tells no event is unmapped. What
+a trajectory of an older mapping tells otherwise is counted as such until `millstream replay` has read it again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from millstream.codec import content_digest, decode_lines
 from millstream.console.audit_reading import ASSEMBLE
 from millstream.console.audit_report import Books
 from millstream.console.audit_sealed import AMENDABLE, Downstream, Sealed
-from millstream.dialects.reading import DIALECTS, lines_of, mapped
+from millstream.dialects.reading import DIALECTS, MAPPING_EPOCH, lines_of, mapped
 from millstream.errors import EventError
 from millstream.events import Event, FeedbackGiven, Tick, TrajectoryEnded
 from millstream.ports import Record
@@ -23,6 +24,7 @@ from millstream.streams.dead_letters import REPLAY, Origin
 from millstream.topics import TELEMETRY
 
 DIALECT = "millstream"
+OLDER = "of an older mapping"
 _REFUSED = {
     "late:conflict": "conflict",
     "late:after_end": "after the end",
@@ -61,6 +63,8 @@ class EventBooks:
         self._topic_id = books.reading.ids[TELEMETRY.name]
         self._letters: dict[Origin, str] = {}
         self._replayed: set[Origin] = set()
+        self._older: set[str] = set()
+        """Trajectories of spans whose last revision is of an older mapping."""
         self._passed = {(p.trajectory_id, p.event_id) for p in found.feedback}
 
     def fill(self) -> None:
@@ -73,6 +77,8 @@ class EventBooks:
             self.books.move("events", self._letters[origin], "replayed")
         if self.books.reading.whole(TELEMETRY.name):
             for name, sealed in self.found.sealed.items():
+                if name in self._older:
+                    continue
                 for event_id in sorted(sealed.unseen):
                     self.books.differ("invented event", event_id, f"is in trajectory {name}, but not in telemetry")
 
@@ -108,13 +114,18 @@ class EventBooks:
         try:
             told = mapped(raw, record.headers)
         except EventError as error:
-            self._count(record, index, letter or excuse, str(error))
+            unread = OLDER if any(one.mapping_epoch < MAPPING_EPOCH for one in self.found.sealed.values()) else ""
+            self._count(record, index, letter or excuse or unread, str(error))
             return
         seen = self._seen.setdefault(told.trajectory_id, set()) if told.events else set()
         identity = content_digest(raw)
         sealed = self.found.sealed.get(told.trajectory_id)
         if sealed is not None:
             sealed.unseen.difference_update(event.id for event in told.events)
+            if sealed.mapping_epoch < MAPPING_EPOCH:
+                self._older.add(told.trajectory_id)
+        if letter and sealed is not None and any(event.id in sealed.ids for event in told.events):
+            letter = ""  # a mapping that came later could read it
         whole = letter or (told.events and identity in seen and "duplicate") or (not told.events and "unmapped")
         seen.add(identity)
         if whole:
@@ -129,6 +140,8 @@ class EventBooks:
         held = self._held(event, sealed)
         if not held and sealed is not None and unbound(event):
             return "superseded"
+        if not held and event.trajectory_id in self._older:
+            return OLDER
         return held or excuse or self._wait(record, event, sealed)
 
     def _count(self, record: Record, index: int, name: str, what: str) -> None:

@@ -29,6 +29,7 @@ class _Sealed(Struct):
     status: str = "complete"
     revision: int = 1
     events: tuple[_Event, ...] = ()
+    mapping_epoch: int = 0
 
 
 _SEALED = msgspec.json.Decoder(_Sealed)
@@ -47,8 +48,11 @@ class Revision(Struct, frozen=True):
 
 
 class Sealed(Struct):
-    """One trajectory: its revisions, and the events of all of them that telemetry has not shown yet."""
+    """One trajectory: its revisions, and the events of all of them that telemetry has not shown yet; those of the
+    last mapping only, where spans were read again by another. ``mapping_epoch`` is that of the last revision.
+    """
 
+    mapping_epoch: int = 0
     revisions: dict[int, Revision] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)
     links: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -131,6 +135,10 @@ def _trajectory(books: Books, found: Downstream, record: Record) -> None:
     known.revisions[sealed.revision] = Revision(
         sealed.revision, sealed.content_hash, sealed.reason, record.partition, record.offset
     )
+    if sealed.mapping_epoch > known.mapping_epoch:
+        known.mapping_epoch = sealed.mapping_epoch
+        for told in (known.ids, known.links, known.aliases, known.unseen):
+            told.clear()
     names = [event.id for event in sealed.events]
     if len(set(names)) < len(names) and not any(event.link for event in sealed.events):
         books.differ("doubled event", sealed.id, f"revision {sealed.revision} holds an event twice")

@@ -42,13 +42,16 @@ STATUS_OF: dict[SealReason, Status] = {
 
 
 class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was seen while assembling; outside ``content_hash`` (a redelivery changes only this)."""
+    """What was seen while assembling; outside ``content_hash`` (a redelivery changes only this). ``cause``: "replay"
+    for a revision that came of reading history again.
+    """
 
     first_log_ms: int = 0
     sealed_ms: int = 0
     duplicates: int = 0
     conflicts: int = 0
     partition: int = 0
+    cause: str = ""
 
 
 class Step(Struct, frozen=True):

@@ -8,6 +8,9 @@ to stop waiting. `assembly_fold` has the transitions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
 from millstream.codec import decode_record
 from millstream.dialects.reading import DIALECTS, MAPPING_EPOCH
 from millstream.ports import Output, Record
@@ -58,6 +61,14 @@ class Assembler:
     def continue_at(self, offset: int) -> None:
         """The next record is this one, whatever was fed before (see `millstream.streams.runner`)."""
         self._next_offset = offset
+
+    def renumber(self, revisions: Mapping[str, int]) -> None:
+        """These were the last revisions that were put out, whoever sealed them (see `millstream.streams.remapping`)."""
+        self._fold.renumber(revisions)
+
+    def adopt(self, other: Assembler, older: AbstractSet[str], since_ms: int) -> None:
+        """Take over what began at ``since_ms`` or before, and what only the other remembers."""
+        self._fold.adopt(other._fold, older, since_ms)
 
     def _lines(self, record: Record) -> None:
         """Each line of a record, in order, at one moment of log time."""

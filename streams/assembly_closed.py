@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import deque
+from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
 from struct import Struct as Layout
 from zlib import crc32
@@ -73,6 +74,24 @@ class Tombstones:
         if at < 0 and len(stone) < _HEAD.size + _CRC * self._max_extra:
             self.stones[trajectory_id] = stone + mark
         return at >= 0
+
+    def renumber(self, trajectory_id: str, revision: int) -> None:
+        """The last revision of a closed trajectory is this."""
+        stone = self.stones[trajectory_id]
+        self.stones[trajectory_id] = _HEAD.pack(_HEAD.unpack_from(stone)[0], revision) + stone[_HEAD.size :]
+
+    def adopt(self, other: Tombstones, names: AbstractSet[str]) -> None:
+        """Take over those of another that are named, instead of one's own."""
+        mine, theirs = self.dump(), other.dump()
+        passing = [(name, stone) for name, stone in mine.passing if name not in names]
+        passing += [(name, stone) for name, stone in theirs.passing if name in names]
+        self.load(
+            Stones(
+                sorted(passing, key=lambda one: _HEAD.unpack_from(one[1])[0]),
+                sorted([one for one in mine.ahead if one[1] not in names] + [o for o in theirs.ahead if o[1] in names]),
+                [one for one in mine.kept if one[0] not in names] + [one for one in theirs.kept if one[0] in names],
+            )
+        )
 
     def purge(self, now: int) -> int:
         """Drop what is old enough; how many."""

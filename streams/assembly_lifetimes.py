@@ -7,7 +7,8 @@ transition table has its unit test in tests/unit/streams/assembly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from millstream.repair import MAX_EVENT_BYTES
 from millstream.settings import Assembly
@@ -45,6 +46,31 @@ class Lifetimes:
         self.now, self.ledger = now, ledger
         for name, run in runs:
             self.runs[name] = run
+            (self._closing if run.reason else self.sealing).arm(name, run, anew=True)
+
+    def renumber(self, revisions: Mapping[str, int]) -> None:
+        """These were put out last, of trajectories that may be known here: what is sealed has that number, what is
+        open gets the next.
+        """
+        for name, revision in revisions.items():
+            if (run := self.runs.get(name)) is not None:
+                run.revision = revision if run.reason else revision + 1
+            elif name in self.closed.stones:
+                self.closed.renumber(name, revision)
+
+    def adopt(self, other: Lifetimes, older: AbstractSet[str], since_ms: int) -> None:
+        """Take over from another fold of the same partition what this one can't have whole: runs that began at
+        ``since_ms`` or before (``older``: those of them that were sealed), and what only the other still remembers.
+        """
+        mine = self.runs.keys() | self.closed.stones.keys()
+        began = {name for name, run in other.runs.items() if run.first_ms <= since_ms} | older
+        sealed = {name for name, run in other.runs.items() if run.reason} | other.closed.stones.keys()
+        names = began | (sealed - mine)
+        for name in names & self.runs.keys():
+            del self.runs[name]
+        self.closed.adopt(other.closed, names)
+        for name in sorted(names & other.runs.keys()):
+            run = self.runs[name] = other.runs[name]
             (self._closing if run.reason else self.sealing).arm(name, run, anew=True)
 
     def deadline(self) -> int | None:

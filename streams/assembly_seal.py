@@ -107,3 +107,12 @@ def _trajectory(
     )
     head = b'{"id":%b,"revision":%d,%b,"events":[' % (_encode(trajectory_id), run.revision, what)
     return b"".join((head, events, tail, b'"partition":%d},"mapping_epoch":%d}' % origin))
+
+
+def reissued(body: bytes, trajectory_id: str, revision: int, number: int) -> bytes:
+    """A sealed trajectory (what `seal` gave, of that id and revision) as revision ``number``, caused by a replay."""
+    name = _encode(trajectory_id)
+    head = b'{"id":%b,"revision":%d,' % (name, revision)
+    assert body.startswith(head)
+    end = body.rindex(b'},"mapping_epoch":')
+    return b'{"id":%b,"revision":%d,%b,"cause":"replay"%b' % (name, number, body[len(head) : end], body[end:])

@@ -79,10 +79,10 @@ class Grouping:
             self._drop(group)
 
     def _open(self, key: str, generation: int, run: GradedRun, now_ms: int) -> Group:
-        deadline = now_ms + self.timeout_ms
-        group = Group(
-            id=group_id(key, generation), key=key, size=run.facts.group_size, opened_ms=now_ms, deadline_ms=deadline
-        )
+        deadline, size = now_ms + self.timeout_ms, run.facts.group_size
+        alone: tuple[str | int, ...] = (run.revision, *run.grade_ids) if size <= 1 else ()
+        name = group_id(key, generation, alone)
+        group = Group(id=name, key=key, size=size, opened_ms=now_ms, deadline_ms=deadline)
         self.groups[group.id] = group
         self.current[key] = (group.id, generation)
         heappush(self._timers, (deadline, group.id))

@@ -83,6 +83,8 @@ def group_key(namespace: str, trajectory_id: str, facts: RolloutFacts, epochs: S
     return "\x1f".join((namespace, facts.lineage, task, version, alone, *epochs))
 
 
-def group_id(key: str, generation: int) -> str:
-    """The id of the n-th group of a key (a full group takes no more members)."""
-    return digest("group", key, generation)
+def group_id(key: str, generation: int, alone: Sequence[str | int] = ()) -> str:
+    """The id of the n-th group of a key (a full group takes no more members). ``alone``: what tells a rollout on its
+    own from its former self; the numbers of its groups are not kept.
+    """
+    return digest("group", key, generation, *alone)

@@ -304,6 +304,18 @@ class StageRunner:
         wanted = getattr(self.processor, "tick_topic", TELEMETRY.name)
         return next((place for place in self._places if place[0] == wanted), self._places[0])
 
+    def replace(self, state: bytes, outputs: Sequence[Output]) -> None:
+        """Put another state in the place of this one (a snapshot of its processor at the same positions) and append
+        outputs, in one step. The runner must have been started. Raises `Conflict`: nothing was written.
+        """
+        self.processor.restore(state)
+        self._continue()
+        try:
+            self._commit((), outputs, 0, last=True)
+        except BaseException:
+            self._held = None
+            raise
+
     def close(self) -> None:
         """Leave a snapshot, so that the next start need not feed the journal again, and an empty outbox.
         Only after a clean stop: after an exception the memory is not to be kept.

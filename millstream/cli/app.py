@@ -53,6 +53,7 @@ COMMANDS: dict[str, Entry] = {
     "graders": Entry("graders:graders", "The graders that are set up; hosted grader files checked and tried."),
     "regrade": Entry("evidence:regrade", "Grade recorded runs again, beside the grades they have."),
     "recall": Entry("evidence:recall", "Take back what a bad grader or run put into training."),
+    "replay": Entry("evidence:replay", "Read history again, by the mapping of this version."),
     "alarms": Entry("alarms:alarms", "Signs that a reward is being fooled: looked at and cleared."),
     "baseline": Entry("look:baseline", "How well the recorded runs did, by policy version."),
     "train": Entry("policy:train", "Ask for a training by hand."),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -62,3 +63,37 @@ def table(rows: Iterable[Sequence[object]], head: Sequence[str]) -> None:
 def _clip(text: str, width: int) -> str:
     text = text.replace("\n", " ")
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+TERMINAL_S: Final = 0.2
+ELSEWHERE_S: Final = 10.0
+"""How often long work tells how far it is: on a terminal as a line that moves, elsewhere as one line more."""
+
+
+class Meter:
+    """How far long work is, on standard error; work that is done before the first line is due says nothing. ``words``
+    hold ``{done}`` and ``{of}``.
+    """
+
+    def __init__(self, words: str, now: Callable[[], float] = time.monotonic) -> None:
+        self._words = words
+        self._now = now
+        self._moves = sys.stderr.isatty()
+        self._pause = TERMINAL_S if self._moves else ELSEWHERE_S
+        self._next = now() + self._pause
+        self._open = False
+
+    def __call__(self, done: int, of: int) -> None:
+        """So much is done."""
+        if self._now() < self._next:
+            return
+        self._next = self._now() + self._pause
+        self._open = self._moves
+        click.echo(
+            self._words.format(done=f"{done:,}", of=f"{of:,}") + ("\r" if self._moves else "\n"), err=True, nl=False
+        )
+
+    def end(self) -> None:
+        """What is printed next gets a line of its own."""
+        if self._open:
+            click.echo(err=True)

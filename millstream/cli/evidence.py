@@ -1,4 +1,4 @@
-"""Commands that change what counts as evidence: ``regrade`` and ``recall``."""
+"""Commands that change what counts as evidence: ``regrade``, ``recall`` and ``replay``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.common import emit, json_option, runtime_of
+from millstream.cli.common import Meter, emit, json_option, runtime_of
 from millstream.cli.look import as_of_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from millstream.bootstrap.evidence import Preview
+    from millstream.streams.remapping import Remapped
+
+SHOWN = 20
+"""How many changed trajectories are named for people."""
 
 
 @click.command()
@@ -97,6 +103,54 @@ def recall(  # noqa: PLR0913 — one parameter an option
     click.echo(recalled.render(named.words, rests, found.mends, written=found.written, stood=found.stood))
     if found.written:
         click.echo(f"  → if it was a mistake: `millstream recall --undo {found.id}`")
+
+
+@click.command()
+@click.option(
+    "--from", "source", type=click.Choice(["telemetry"]), default="telemetry", show_default=True, help="What is read."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
+@json_option
+@click.pass_context
+def replay(ctx: click.Context, source: str, dry_run: bool, as_json: bool) -> None:  # noqa: ARG001 — there is one source
+    """Read history again, by the mapping and the settings of now: after an upgrade that reads a dialect better.
+
+    A trajectory that is another one now gets its next revision, is graded again by a running `up` (or the next
+    one), and its rollout follows; all else stays. Interrupted, run it again: it does what is left.
+    """
+    import msgspec
+
+    from millstream.bootstrap.replaying import replay as run
+
+    meter = Meter("read {done} of {of} records")
+    found = run(runtime_of(ctx), meter, dry_run=dry_run)
+    meter.end()
+    if as_json:
+        emit("replay", {**msgspec.to_builtins(found), "dry_run": dry_run})
+        return
+    click.echo("\n".join(_replayed(found, dry_run=dry_run)))
+
+
+def _replayed(found: Remapped, *, dry_run: bool) -> Iterator[str]:
+    for change in found.changed[:SHOWN]:
+        was, now = change.before, change.after
+        old = (
+            f"revision {was.revision}, {was.status}, {was.events} events (mapping {was.mapping_epoch})" if was else "-"
+        )
+        yield f"{change.trajectory_id}: {old} → revision {now.revision}, {now.status}, {now.events} events"
+    if len(found.changed) > SHOWN:
+        yield f"and {len(found.changed) - SHOWN} more (--json names all)"
+    told = "would change" if dry_run else "changed"
+    yield (
+        f"mapping {found.mapping_epoch}: {len(found.changed)} trajectories {told}, {found.unchanged} stay as they are, "
+        f"in {found.records} records"
+    )
+    if found.dead_letters or found.feedback:
+        yield f"new: {found.dead_letters} dead letters, {found.feedback} pieces of feedback"
+    if found.kept:
+        yield f"{found.kept} began before what telemetry holds and can't be read again"
+    if found.untold:
+        yield f"{found.untold} are not told by this mapping (or not yet); they stay as they are"
 
 
 def _tell_diff(found: Preview, as_json: bool) -> None:

@@ -118,6 +118,7 @@ def test_every_json_command_prints_one_document_as_documented(worked, cli, root,
         "graders test": ("first/graders.py",),
         "regrade": ("--grader", "format"),
         "recall": ("efficiency", "--dry-run"),
+        "replay": ("--dry-run",),
     }
     elsewhere = {"demo", "gate", "rebuild", "up", "train", "topics list", "topics create"}
     elsewhere |= {"serve graders", "serve gateway"}  # test_serve.py

@@ -3,6 +3,7 @@ import pytest
 
 from millstream.events import CLOSE_OPEN, Interface, Tick
 from millstream.grade import abstain, score
+from millstream.rollout import GroupClosed
 
 
 def of(decisions, name):
@@ -323,3 +324,24 @@ def test_a_closing_tick_fires_every_timer(desk, fold):
     decisions = fold(stage, [desk.record(Tick(id="t", trajectory_id="t", flags=(CLOSE_OPEN,)))])
     assert [d.by_timer for d in of(decisions, "GroupClosed")] == [True, True]
     assert stage.deadline_ms() is None
+
+
+def test_a_run_that_comes_back_to_its_first_group_is_decided_anew(desk, fold):
+    """A correction of history changes what a run on its own is about, a second one changes it back: the group that it
+    left was dropped, and the one that it opens now, like its decisions, is another.
+    """
+    stage = desk.stage()
+    told = fold(stage, [desk.graded("a", 1.0, revision=n, task_id=task) for n, task in ((1, "x"), (2, "y"), (3, "x"))])
+    ids = [decision.id for decision in told]
+    assert len(set(ids)) == len(ids)
+    assert len({decision.group for decision in told if isinstance(decision, GroupClosed)}) == 3
+
+
+def test_a_forgotten_run_that_is_graded_again_is_decided_anew(desk, fold):
+    """Its group was dropped with it after a week; another attempt at the same revision opens another."""
+    stage = desk.stage(forget_s=1)
+    told = fold(stage, [desk.graded("a", None), desk.graded("b", 1.0, ms=9_000_000)])
+    again = desk.record(desk.grade("a", 1.0, attempt=2), desk.finished("a"))
+    told += fold(stage, [again])
+    ids = [decision.id for decision in told]
+    assert len(set(ids)) == len(ids)
