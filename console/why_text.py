@@ -35,8 +35,12 @@ def _head(found: Why) -> list[str]:
         f"version {version.version} of {found.lineage}: {version.stage}{verdict}",
         *([f"  QUARANTINED: {version.quarantined}"] if version.quarantined else []),
         f"  {parent}; registered {iso(version.registered_ms)}",
-        f"  files: {version.uri}" + (f", content {version.content_hash}" if version.content_hash else ""),
+        f"  files: {_place(version.uri)}" + (f", content {version.content_hash}" if version.content_hash else ""),
     ]
+
+
+def _place(uri: str) -> str:
+    return uri if uri.startswith("/") or "://" in uri else f"{uri} in the data directory"
 
 
 def _training(found: Why) -> list[str]:

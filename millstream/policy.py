@@ -22,7 +22,9 @@ Verdict: TypeAlias = Literal["promote", "refuse", "inconclusive"]
 
 
 class PolicyRegistered(PolicyEvent, frozen=True, kw_only=True, omit_defaults=True, tag=True):
-    """A version exists: where its files are and where it came from (version 1 has no parent)."""
+    """A version exists: where its files are and where it came from (version 1 has no parent). ``uri``: their folder,
+    relative to the data directory; absolute where they are not in there. The registry says where they are now.
+    """
 
     version: int
     uri: str

@@ -364,6 +364,10 @@ class Tracker(Protocol):
         """A local folder with the version's files."""
         ...
 
+    def place(self, lineage: str, version: int) -> str:
+        """Where that folder lies, as the log keeps it: relative to the data directory where it lies in there."""
+        ...
+
     def point(self, lineage: str, alias: str, version: int | None) -> None:
         """Make an alias follow the ledger (None removes it)."""
         ...

@@ -43,7 +43,7 @@ def ensure_base(log: Log, tracker: Tracker, lineage: str, base_dir: Path) -> int
         id=digest("registered", lineage, version),
         lineage=lineage,
         version=version,
-        uri=str(tracker.files(lineage, version)),
+        uri=tracker.place(lineage, version),
         training_id=BASE,
         run_id=run_id,
         content_hash=found,

@@ -155,7 +155,7 @@ class Fulfilment:
             )
         return Made(
             version=version,
-            uri=str(self.tracker.files(lineage, version)),
+            uri=self.tracker.place(lineage, version),
             run_id=run_id,
             content_hash=result.content_hash,
             manifest=manifest.id,

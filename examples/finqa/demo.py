@@ -112,7 +112,7 @@ class Demo:
         # A known absence of a system prompt: with every part known, ratio methods may use the runs, too.
         interface = structs.replace(interface_of(self.runtime.plan(lineage)), system=digest("system", ""))
         caller = self.runtime.children.at(LEARNER if lineage == LINEAGE else HACKED)
-        return Practice(caller, client, interface, self.seed)
+        return Practice(caller, client, interface, self.seed, self.runtime.tracker.files)
 
     def _learn(self, pipeline: Pipeline, practice: Practice) -> None:
         judged = 0
@@ -193,14 +193,16 @@ class Demo:
                 self.runtime.children.at(ASIDE),
                 LINEAGE,
                 version.version,
-                version.uri,
+                self._files(version.version),
                 temperature=temperature,
                 attempts=attempts,
             )
 
+    def _files(self, version: int) -> str:
+        return str(self.runtime.tracker.files(LINEAGE, version))
+
     def _control(self, training_id: str) -> Measured:
-        base = self.ledger().lineage(LINEAGE).versions[1]
         folder = self.runtime.loaded.data / "control"
         caller = self.runtime.children.at(ASIDE)
-        model = train_control(caller, training_folder(self.runtime, training_id), folder, base.uri)
+        model = train_control(caller, training_folder(self.runtime, training_id), folder, self._files(1))
         return measure(caller, LINEAGE, 0, model, temperature=LOOP.temperature)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from millstream.capture.client import Client
 from millstream.codec import digest
@@ -20,20 +21,29 @@ FLUSH_S = 60.0
 
 
 class Practice:
-    """An agent of one lineage. ``halves``: how many children share a round."""
+    """An agent of one lineage. ``files``: where a version's lie; ``halves``: how many children share a round."""
 
-    def __init__(self, caller: Caller, client: Client, interface: Interface, seed: int, halves: int = 2) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        client: Client,
+        interface: Interface,
+        seed: int,
+        files: Callable[[str, int], Path],
+        halves: int = 2,
+    ) -> None:
         self.caller = caller
         self.client = client
         self.interface = interface
         self.seed = seed
+        self.files = files
         self.halves = halves
 
     def round(self, lineage: str, version: Version, number: int) -> int:
         """Play one round with a version and tell its runs in the order of the tasks; how many."""
         name = f"{self.seed}-{lineage}-{number}"
         tasks = draw_tasks("train", LOOP.practice.worlds, LOOP.practice.tasks, name)
-        runs = self._play([task.task_id for task in tasks], version.uri, name)
+        runs = self._play([task.task_id for task in tasks], str(self.files(lineage, version.version)), name)
         served = Served(
             lineage=lineage,
             version=version.version,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from millstream.adapters.mlflow_moved import ARTIFACTS, here, settle
 from millstream.errors import MillstreamError, MissingExtra, SettingsError, Stuck, Unavailable
 from millstream.logs import mask
 from millstream.optouts import opt_out
@@ -68,6 +69,8 @@ class MlflowTracker:
         lineage = self._named(lineage)
         with _answers(self.uri):
             experiment = self._experiment(lineage)
+            if self._database is not None:
+                settle(self._database, self.folder)
             for stale in self._open_runs(experiment, training_id):
                 self._client.set_terminated(stale, "KILLED")
             every = {**tags, "training_id": training_id, "mlflow.source.name": "millstream"}
@@ -170,8 +173,13 @@ class MlflowTracker:
             source = str(self._client.get_model_version_download_uri(lineage, str(version)))
             parsed = urlparse(source)
             if parsed.scheme in ("", "file"):
-                return Path(unquote(parsed.path))
+                return here(Path(unquote(parsed.path)), lineage, self.folder)
             return self._download(lineage, version, source)
+
+    def place(self, lineage: str, version: int) -> str:
+        """Where `files` lie, relative to the folder that ``folder`` is in."""
+        found, data = self.files(lineage, version), self.folder.parent
+        return found.relative_to(data).as_posix() if found.is_relative_to(data) else str(found)
 
     def _download(self, lineage: str, version: int, source: str) -> Path:
         from mlflow.artifacts import download_artifacts
@@ -232,14 +240,19 @@ class MlflowTracker:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """One process at a time makes the tables of a database."""
-        if not self.uri.startswith("sqlite:///"):
+        database = self._database
+        if database is None:
             yield
             return
-        database = Path(self.uri.removeprefix("sqlite:///"))
         database.parent.mkdir(parents=True, exist_ok=True)
         with database.with_name(f"{database.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+    @property
+    def _database(self) -> Path | None:
+        """The file of the database; None: a server."""
+        return Path(self.uri.removeprefix("sqlite:///")) if self.uri.startswith("sqlite:///") else None
 
     def _experiment(self, lineage: str) -> str:
         with self._lock:
@@ -252,8 +265,7 @@ class MlflowTracker:
 
         found = self._client.get_experiment_by_name(lineage)
         if found is None:
-            local = self.uri.startswith("sqlite:///")
-            place = (self.folder / "artifacts" / lineage).as_uri() if local else None
+            place = (self.folder / ARTIFACTS / lineage).as_uri() if self._database else None
             try:
                 return str(self._client.create_experiment(lineage, artifact_location=place))
             except MlflowException as error:

@@ -258,8 +258,9 @@ def rebuild(runtime: Runtime, lineage: str, version: int) -> Rebuilt:
     for name in (MANIFEST_FILE, PAYLOAD_FILE):
         shutil.copyfile(source / name, folder / name)
     manifest = read_manifest(folder)
-    start = versions[manifest.parent if manifest.start_from is None else manifest.start_from].uri
-    order = WorkOrder(folder=str(folder), start=start, champion=versions[manifest.parent].uri)
+    start = manifest.parent if manifest.start_from is None else manifest.start_from
+    files = {number: str(runtime.tracker.files(lineage, number)) for number in (start, manifest.parent)}
+    order = WorkOrder(folder=str(folder), start=files[start], champion=files[manifest.parent])
     answer = runtime.children.call("train", msgspec.json.encode(order))
     result = msgspec.json.decode(answer, type=WorkResult)
     if result.failure:

@@ -187,7 +187,8 @@ def test_a_request_becomes_a_registered_version(mill: Mill) -> None:
     assert manifest.rollouts[0].grade_ids == (f"grade-{manifest.rollouts[0].rollout_id}",)
     assert read_payload(folder / "rollouts.ndjson.gz", manifest.payload) == mill.buffer.read(request.rollout_ids)
     files = mill.tracker.files(mill.lineage, 2)
-    assert version.uri == str(files)
+    assert version.uri == mill.tracker.place(mill.lineage, 2)
+    assert (mill.tracker.folder.parent / version.uri) == files
     assert (files / "model.safetensors").is_file()
     client = mill.tracker._client
     tags = client.get_model_version(mill.lineage, "2").tags
