@@ -21,6 +21,7 @@ from millstream.settings import ServeSettings
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 """The names under which a server on this machine is reached."""
+AUTHORIZATION: Final = "authorization"
 MIN_TOKEN: Final = 16
 """The fewest characters of a token: a shorter one can be guessed."""
 
@@ -71,13 +72,19 @@ class Refusal(MillstreamError):
 
 class Door(Struct, frozen=True, kw_only=True):
     """Where a server listens and whom it lets in: a ``token`` that is not empty is asked of every request but
-    ``/health``; ``rules`` are those that all servers share.
+    ``/health``, in ``token_header``; ``rules`` are those that all servers share.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
     token: str = ""
+    token_header: str = AUTHORIZATION
     rules: ServeSettings = ServeSettings()
+
+    @property
+    def token_form(self) -> str:
+        """How the token is shown."""
+        return "Authorization: Bearer …" if self.token_header == AUTHORIZATION else f"{self.token_header}: …"
 
     def __repr__(self) -> str:
         """Without the token."""

@@ -310,6 +310,24 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     waiting: Count = 32
 
 
+class ProxySettings(Section, frozen=True, kw_only=True):
+    """What the proxy passes on and records. ``timeout_s``: how long the upstream may be silent.
+    ``max_recorded_bytes``: a longer body, of a request or an answer, passes unrecorded; ``queue_bytes``: of all calls
+    that wait to be recorded. ``idle_s``: a conversation that nobody ends is over after so long without a call;
+    ``remember``: messages of open ones that are known again. ``policies``: which policy version a model's name
+    stands for, ``{"my-model" = "LINEAGE/3"}`` or ``"3"``.
+    """
+
+    timeout_s: PositiveSeconds = 600.0
+    max_body_bytes: Count = 600_000_000
+    max_recorded_bytes: Count = 16_000_000
+    queue_bytes: Count = 64_000_000
+    idle_s: PositiveSeconds = 1800.0
+    remember: Count = 200_000
+    policies: dict[str, str] = field(default_factory=dict)
+    logprob_kind: Literal["raw", "processed", "unknown"] = "raw"
+
+
 class AlarmSettings(Section, frozen=True, kw_only=True):
     """When the stream says that a reward is being fooled (see docs/graders.md). ``gold``: the grader whose word
     stands against the reward's; where it is feedback, ``gold_wait_s`` is how long a run waits for it.
@@ -360,3 +378,4 @@ class Settings(Section, frozen=True, kw_only=True):
     export: ExportSettings = field(default_factory=ExportSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    proxy: ProxySettings = field(default_factory=ProxySettings)

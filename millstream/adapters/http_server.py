@@ -15,8 +15,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import anyio
 import anyio.to_thread
@@ -28,31 +28,48 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response as StarletteResponse
 from starlette.responses import StreamingResponse
 from starlette.routing import Route as StarletteRoute
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from millstream.errors import Unavailable
-from millstream.serving import Door, Refusal, Request, Response, Route, json_response, refusal
+from millstream.serving import AUTHORIZATION, Door, Refusal, Request, Response, Route, json_response, refusal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 HEALTH: Final = "/health"
+MAX_HEADER_BYTES: Final = 65_536
+"""Of all headers of a request together."""
 _log = logging.getLogger("millstream.serve")
+
+
+class Rest(Protocol):
+    """An ASGI application beside the routes, which bounds the bodies that it takes itself."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+    async def aclose(self) -> None:
+        """Let go of what it holds; nothing more comes."""
 
 
 class Server:
     """Routes behind a door. The socket is bound when it is made, so that the port is known before it runs."""
 
-    def __init__(self, routes: Sequence[Route], door: Door) -> None:
-        """Bind. Raises `SettingsError` for an open door without a token, `Unavailable` for a port that is taken."""
+    def __init__(self, routes: Sequence[Route], door: Door, rest: Rest | None = None) -> None:
+        """Bind. ``rest`` answers what no route names. Raises `SettingsError` for an open door without a token,
+        `Unavailable` for a port that is taken.
+        """
         self.door = door.checked()
         self._socket = _bound(door.host, door.port)
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
-            application(routes, self.door),
+            application(routes, self.door, rest),
+            http=_impatient(door.rules.body_timeout_s),
             log_config=None,
             access_log=False,
             server_header=False,
-            lifespan="off",
+            date_header=rest is None,
+            lifespan="off" if rest is None else "on",
             limit_concurrency=door.rules.max_connections,
             timeout_graceful_shutdown=door.rules.stop_timeout_s,
         )
@@ -85,6 +102,36 @@ class Server:
         self._thread.join()
 
 
+def _impatient(head_timeout_s: float) -> type[H11Protocol]:
+    """The protocol of uvicorn that does not wait for ever for the head of a request."""
+
+    class Impatient(H11Protocol):
+        _due: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._due = self.loop.call_later(head_timeout_s, transport.close)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            waits = self.cycle is None or self.cycle.response_complete
+            if not waits:
+                self._forget()
+            elif self._due is None and not self.transport.is_closing():
+                self._due = self.loop.call_later(head_timeout_s, self.transport.close)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget()
+            super().connection_lost(exc)
+
+        def _forget(self) -> None:
+            if self._due is not None:
+                self._due.cancel()
+                self._due = None
+
+    return Impatient
+
+
 def _bound(host: str, port: int) -> socket.socket:
     with contextlib.ExitStack() as undo:
         try:
@@ -114,7 +161,7 @@ def _quiet_signals() -> Iterator[None]:
             signal.signal(name, handler)
 
 
-def application(routes: Sequence[Route], door: Door) -> ASGIApp:
+def application(routes: Sequence[Route], door: Door, rest: Rest | None = None) -> ASGIApp:
     """The routes, and ``/health``, behind the door's checks."""
     threads = anyio.CapacityLimiter(door.rules.threads)
     health = Route("GET", HEALTH, lambda _: json_response({"status": "ok"}))
@@ -125,7 +172,7 @@ def application(routes: Sequence[Route], door: Door) -> ASGIApp:
         ],
         exception_handlers={HTTPException: _http_error},
     )
-    return _Guard(app, door)
+    return _Guard(app, door, rest, frozenset(route.path for route in (*routes, health)))
 
 
 def _endpoint(
@@ -194,19 +241,29 @@ def _http_error(_: StarletteRequest, error: Exception) -> StarletteResponse:
 class _Guard:
     """Pure ASGI, so that nothing of a body is read before the caller may come in."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self._app, self._door = app, door
+    def __init__(self, app: ASGIApp, door: Door, rest: Rest | None, own: frozenset[str]) -> None:
+        self._app, self._door, self._rest, self._own = app, door, rest, own
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
         if scope["type"] != "http":
             return
-        refused = self._refused(scope)
-        if refused is None:
-            await self._app(scope, receive, send)
-        else:
+        rest = self._rest if scope["path"] not in self._own else None
+        refused = self._refused(scope, bounded=rest is None)
+        if refused is not None:
             await _sent(refused.response())(scope, receive, send)
+        else:
+            await (rest or self._app)(scope, receive, send)
 
-    def _refused(self, scope: Scope) -> Refusal | None:
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        if self._rest is not None:
+            await self._rest.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _refused(self, scope: Scope, *, bounded: bool) -> Refusal | None:
         headers = _headers(scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._door.knows_host(host):
@@ -215,20 +272,26 @@ class _Guard:
             )
         if origin is not None and not self._door.knows_origin(origin, host):
             return Refusal(403, f"pages of {origin[:80]!r} may not ask; [serve] origins allows them", code="origin")
-        if scope["path"] != HEALTH and not self._shown(headers.get("authorization", "")):
-            return Refusal(401, "a token is needed: Authorization: Bearer …", code="invalid_api_key")
+        if scope["path"] != HEALTH and not self._shown(headers, own=bounded):
+            return Refusal(401, f"a token is needed: {self._door.token_form}", code="invalid_api_key")
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+            return Refusal(431, f"the headers are larger than {MAX_HEADER_BYTES:,} bytes", code="too_large")
         length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > self._door.rules.max_body_bytes:
+        if bounded and length.isdigit() and int(length) > self._door.rules.max_body_bytes:
             return _too_large(self._door)
         return None
 
-    def _shown(self, authorization: str) -> bool:
-        """Whether the caller shows the token; compared in constant time."""
-        kind, _, shown = authorization.partition(" ")
-        wanted = self._door.token
+    def _shown(self, headers: Mapping[str, str], *, own: bool) -> bool:
+        """Whether the caller shows the token; compared in constant time. Where it has a header of its own, paths of
+        ``own`` take it in Authorization, too: scrapers know no other.
+        """
+        wanted, name = self._door.token, self._door.token_header
         if not wanted:
             return True
-        return kind.lower() == "bearer" and hmac.compare_digest(shown.strip().encode(), wanted.encode())
+        kind, _, bearer = headers.get(AUTHORIZATION, "").partition(" ")
+        told = [bearer] if kind.lower() == "bearer" and (own or name == AUTHORIZATION) else []
+        told += [headers.get(name, "")] if name != AUTHORIZATION else []
+        return any(hmac.compare_digest(one.strip().encode(), wanted.encode()) for one in told)
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -163,6 +163,29 @@ def test_a_body_that_does_not_come_is_not_waited_for():
         assert ask(server, "POST", "/echo/x", body="")[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("asked", "head"),
+    [(False, b""), (False, b"GET /he"), (True, b"GET /he"), (True, b"GET /health HTTP/1.1\r\nHost: l")],
+)
+def test_a_head_that_does_not_come_is_not_waited_for(asked, head):
+    """A caller that sends half the head of a request, or nothing, is let go; also after a whole request."""
+    with serving(rules=ServeSettings(body_timeout_s=0.3)) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=8) as slow:
+            if asked:
+                slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                answer = b""
+                while not answer.endswith(b"}"):
+                    answer += slow.recv(1000)
+            slow.sendall(head)
+            assert slow.recv(1000) == b""
+        assert ask(server, "GET", "/health")[0] == 200
+
+
+def test_headers_have_a_bound(plain):
+    """More than 64 KiB of them are refused before anything looks at the request."""
+    assert ask(plain, "POST", "/echo/x", body="", headers={f"X-{n}": "x" * 1000 for n in range(70)})[0] == 431
+
+
 def test_a_request_under_way_is_answered_before_the_server_ends():
     """Ending waits for the handler that runs."""
     begun, go = threading.Event(), threading.Event()
