@@ -13,6 +13,7 @@ from pathlib import Path
 from millstream.console import report_reading as reading
 from millstream.console import report_sections as sections
 from millstream.console.markup import Markup, tag
+from millstream.console.report_alarms import alarms
 from millstream.console.report_data import ReportData
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -53,6 +54,7 @@ def _sections(data: ReportData) -> Sequence[_Section | None]:
         ("funnel", "From events to training", sections.funnel(data)) if data.funnel else None,
         ("gates", "What the gate decided", sections.gates(data)) if data.candidates else None,
         ("hack", "A reward with a hole", sections.hack(data.hack)) if data.hack else None,
+        ("alarms", "Alarms about rewards", alarms(data.alarms)) if data.alarms is not None else None,
         ("grades", "Grades, and those that are none", reading.grades(data.grades)),
         ("run", "One run, step by step", reading.run(data.story)) if data.story else None,
         ("books", "The books", reading.books(data.audit)) if data.audit else None,

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from millstream.evidence import GateEvidence
 from millstream.grade import Tally
+from millstream.grader_events import AlarmKind
 from millstream.policy import Verdict
 
 Range = tuple[float, float]
@@ -66,6 +67,26 @@ class ReportGrades(Tally, kw_only=True):
     """Counts of all grades, and the reasons of those that are no scores: (grader, kind, reason, count)."""
 
     reasons: list[tuple[str, str, str, int]] = field(default_factory=list)
+
+
+class ReportAlarm(Struct, frozen=True, kw_only=True):
+    """An alarm about a reward: when it was raised (log time), by what share of which version's runs (``hits`` of
+    ``runs``, newest ``trajectory_ids``), what was expected at most, and whether it stops training.
+    """
+
+    id: str
+    log_ms: int
+    lineage: str
+    alarm: AlarmKind
+    version: int | None
+    reason: str
+    runs: int
+    hits: int
+    share: float
+    expected: float
+    stops: bool
+    state: str
+    trajectory_ids: tuple[str, ...] = ()
 
 
 class ReportAudit(Struct, frozen=True, kw_only=True):
@@ -124,7 +145,7 @@ class Story(Struct, frozen=True, kw_only=True):
 
 
 class ReportData(Struct, frozen=True, kw_only=True):
-    """Everything on the page. ``commands``: (what to type, what it shows)."""
+    """Everything on the page. ``alarms`` None: nobody watched. ``commands``: (what to type, what it shows)."""
 
     title: str
     subtitle: str = ""
@@ -137,6 +158,7 @@ class ReportData(Struct, frozen=True, kw_only=True):
     candidates: tuple[ReportCandidate, ...] = ()
     hack: ReportHack | None = None
     control: ReportControl | None = None
+    alarms: tuple[ReportAlarm, ...] | None = None
     grades: ReportGrades = field(default_factory=ReportGrades)
     audit: ReportAudit | None = None
     funnel: tuple[FunnelStep, ...] = ()

@@ -148,6 +148,8 @@ class Demo:
             versions = self.ledger().lineage(HACK).versions
             version = versions[max(versions)]
             practice.round(HACK, version, number)
+            pipeline.settle()
+            self.teller.alarms(self.ledger(), HACK)
             self._settled(pipeline, HACK)
         ledger = self.ledger()
         self.teller.judged(ledger.gates[HACK, max(ledger.lineage(HACK).versions)][-1])

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from millstream.grader_events import AlarmKind
 from millstream.policy import Verdict
 
 
@@ -40,6 +41,17 @@ class HackFact(Struct, frozen=True, kw_only=True):
     occurred: bool = True
 
 
+class AlarmFact(Struct, frozen=True, kw_only=True):
+    """An alarm about a reward while the loop ran."""
+
+    id: str
+    lineage: str
+    alarm: AlarmKind
+    version: int | None
+    reason: str
+    stops: bool
+
+
 class ControlFact(Struct, frozen=True, kw_only=True):
     """The arm trained on the same rollouts, selected at random."""
 
@@ -64,6 +76,7 @@ class DemoFacts(Struct, frozen=True, kw_only=True):
     candidates: list[CandidateFact]
     hack: HackFact | None
     control: ControlFact | None
+    alarms: list[AlarmFact]
     grades: GradesFact
     audit: dict[str, Any]
     funnel: dict[str, int] = field(default_factory=dict)

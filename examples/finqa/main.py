@@ -10,9 +10,18 @@ import msgspec
 from millstream.console import catalog
 from millstream.console.audit import audit
 from millstream.console.decided import rollout_rows
+from millstream.console.report_alarms import of_book
 from millstream.evidence import GateRow, from_json
 from millstream.examples.finqa.demo import Demo
-from millstream.examples.finqa.facts import CandidateFact, ControlFact, DemoFacts, GradesFact, HackFact, VersionFact
+from millstream.examples.finqa.facts import (
+    AlarmFact,
+    CandidateFact,
+    ControlFact,
+    DemoFacts,
+    GradesFact,
+    HackFact,
+    VersionFact,
+)
 from millstream.examples.finqa.measuring import Measured
 from millstream.examples.finqa.plans import HACK, LINEAGE, write_settings
 from millstream.examples.finqa.showing import write_report
@@ -60,6 +69,17 @@ def _facts(demo: Demo, folder: Path, seed: int) -> DemoFacts:
         ],
         hack=_hack(ledger),
         control=_control(demo.control.result() if demo.control else None),
+        alarms=[
+            AlarmFact(
+                id=one.id,
+                lineage=one.lineage,
+                alarm=one.alarm,
+                version=one.version,
+                reason=one.reason,
+                stops=one.stops,
+            )
+            for one in of_book(ledger.graders)
+        ],
         grades=GradesFact(scored=tally.scored, failed=tally.failed, abstained=tally.abstained, censored=tally.censored),
         audit={
             "balanced": books.balanced and books.caught_up,

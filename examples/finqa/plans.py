@@ -1,7 +1,9 @@
 """The demo's settings: the lineage that learns, and a second one whose reward can be hacked.
 
 Both have the same trainer and gate. Only the reward formula differs, and that the second one's two rounds
-run without a gate between them, so that the gate sees what such a reward does when nothing stops it.
+run without a gate between them, so that the gate sees what such a reward does when nothing stops it: its alarms
+are told and stop no training. Its runs are told one after another, so none waits for those that began before it.
+The other lineage has the alarms as they are set by default, which look at a run ten minutes after it began.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from millstream.examples.finqa.evaluation import EVALUATION
 from millstream.examples.finqa.settings import LOOP
 from millstream.loading import Loaded, load
 from millstream.settings import (
+    AlarmSettings,
     BufferSettings,
     GateSettings,
     RewardSettings,
@@ -84,6 +87,7 @@ def plans(seed: int) -> tuple[Plan, Plan]:
     hack = replace(
         learner,
         lineage=HACK,
+        alarms=AlarmSettings(gold="correct", hold_s=0, stops=()),
         reward=RewardSettings(formula=HACK_FORMULA),
         buffer=replace(learner.buffer, namespace=HACK),
         gate=replace(gate, guardrails_decide=False),

@@ -8,6 +8,7 @@ from pathlib import Path
 from millstream.bootstrap import Runtime
 from millstream.console import catalog, report
 from millstream.console.decided import rollout_rows
+from millstream.console.report_alarms import of_book
 from millstream.console.report_data import (
     FunnelStep,
     ReportAudit,
@@ -36,7 +37,8 @@ def write_report(runtime: Runtime, facts: DemoFacts, folder: Path) -> Path:
 
 def report_of(runtime: Runtime, facts: DemoFacts) -> ReportData:
     """Everything on the page, from the facts and the log."""
-    gates = LedgerReader(runtime.log).refresh().gates
+    ledger = LedgerReader(runtime.log).refresh()
+    gates = ledger.gates
     grades = catalog.grades(runtime.log)
     champion = facts.versions[-1].version
     settings = f"millstream --settings {facts.folder}/millstream.toml"
@@ -65,6 +67,7 @@ def report_of(runtime: Runtime, facts: DemoFacts) -> ReportData:
         control=ReportControl(report_success=facts.control.report_success, report_ci=facts.control.report_ci)
         if facts.control
         else None,
+        alarms=of_book(ledger.graders),
         grades=_grades(facts, grades),
         audit=ReportAudit(
             balanced=bool(facts.audit["balanced"]),
@@ -75,6 +78,7 @@ def report_of(runtime: Runtime, facts: DemoFacts) -> ReportData:
         story=_story(runtime, grades, champion),
         commands=(
             (f"{settings} why {champion}", "everything that made the champion"),
+            (f"{settings} alarms list", "what the stream said of rewards while it ran"),
             (f"{settings} audit", "the books"),
             (f"{settings} rollback", "serve the version before"),
             (f"mlflow ui --backend-store-uri sqlite:///{Path(facts.folder).resolve()}/mlflow.db", "the trainings"),

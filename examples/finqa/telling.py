@@ -77,6 +77,13 @@ class Teller:
         for reason in decided.reasons:
             self.say(f"    {reason}")
 
+    def alarms(self, ledger: PolicyLedger, lineage: str) -> None:
+        """What the stream said of a reward since the last look, whose alarms stop no training."""
+        for alarm in ledger.graders.alarms.values():
+            if alarm.lineage == lineage and self._new(alarm.id):
+                self.say(f"{lineage}: {alarm.alarm.upper()} ALARM, raised while it ran (here it stops nothing):")
+                self.say(f"{lineage}:     {alarm.reason}")
+
     def measured(self, what: str, found: Measured) -> None:
         """A figure of the report set."""
         passes = "".join(f", pass@{k} {v:.3f}" for k, v in found.pass_at.items() if k > 1)

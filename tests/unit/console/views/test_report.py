@@ -10,6 +10,7 @@ import pytest
 from millstream.console.report import render, write
 from millstream.console.report_data import (
     FunnelStep,
+    ReportAlarm,
     ReportAudit,
     ReportCandidate,
     ReportControl,
@@ -58,6 +59,37 @@ def report(evidence) -> ReportData:
             ReportCandidate(version=3, champion=2, verdict="refuse", reasons=("no manifest",)),
         ),
         hack=ReportHack(proxy=(0.1, 0.7), gold=(0.45, 0.14), verdict="refuse", reasons=("reward hack: …",)),
+        alarms=(
+            ReportAlarm(
+                id="a1",
+                log_ms=1_767_225_600_000,
+                lineage="policy-hack",
+                alarm="hack",
+                version=2,
+                runs=40,
+                hits=20,
+                share=0.5,
+                expected=0.05,
+                stops=True,
+                state="standing",
+                reason="20 of 40 were paid though gold failed them",
+                trajectory_ids=("run-1", "run-2", "run-3", "run-4"),
+            ),
+            ReportAlarm(
+                id="a2",
+                log_ms=1_767_225_700_000,
+                lineage="policy",
+                alarm="drift",
+                version=None,
+                runs=9,
+                hits=3,
+                share=1 / 3,
+                expected=0.1,
+                stops=False,
+                state="standing",
+                reason="3 of 9 wrote more",
+            ),
+        ),
         control=ReportControl(report_success=0.41, report_ci=(0.35, 0.47)),
         grades=ReportGrades(scored=7, failed=2, abstained=1, censored=0, reasons=[("judge", "timeout", "late", 2)]),
         audit=ReportAudit(balanced=False, lines=(("events: in a trajectory", 30),), problems=("lost: e7",)),
@@ -107,10 +139,10 @@ class Page(HTMLParser):
 
 
 def test_every_section_is_there(report) -> None:
-    """The curve, the funnel, the decisions, the hack, the grades, a run, the books and what to type."""
+    """The curve, the funnel, the decisions, the hack, the alarms, the grades, a run, the books and what to type."""
     page = render(report)
     assert re.findall(r'<section id="(\w+)"', page) == [
-        "glance", "curve", "funnel", "gates", "hack", "grades", "run", "books", "further",
+        "glance", "curve", "funnel", "gates", "hack", "alarms", "grades", "run", "books", "further",
     ]  # fmt: skip
     figures = ("44.0 % → 60.0 %", "60 won, 10 lost", "4 no reward", "2 of 10", "148 s", "41.0 %")
     words = (
@@ -121,9 +153,22 @@ def test_every_section_is_there(report) -> None:
         "Tool fails",
         "millstream why 2",
         "judge",
+        "50.0 % (20 of 40)",
+        "2026-01-01T00:00:00.000Z",
+        "policy-hack, version 2: 20 of 40 were paid though gold failed them.",
+        "run-4",
+        "and 1 more",
+        "is stopped",
+        "goes on",
     )
     for piece in (*figures, *words):
         assert piece in page
+
+
+def test_alarms_that_were_watched_for_and_never_came_say_so(report) -> None:
+    """None raised is told; nobody watching is no section."""
+    assert "None was raised." in render(msgspec.structs.replace(report, alarms=()))
+    assert 'id="alarms"' not in render(msgspec.structs.replace(report, alarms=None))
 
 
 def test_a_report_of_nothing_still_renders() -> None:
@@ -170,6 +215,7 @@ def test_hostile_text_stays_text(report) -> None:
         subtitle=HOSTILE,
         candidates=(msgspec.structs.replace(report.candidates[0], reasons=(HOSTILE,)),),
         hack=msgspec.structs.replace(report.hack, formula=HOSTILE, reasons=(HOSTILE,)),
+        alarms=(msgspec.structs.replace(report.alarms[0], lineage=HOSTILE, reason=HOSTILE, trajectory_ids=(HOSTILE,)),),
         grades=ReportGrades(reasons=[(HOSTILE, HOSTILE, HOSTILE, 1)]),
         audit=ReportAudit(balanced=False, lines=((HOSTILE, 1),), problems=(HOSTILE,)),
         funnel=(FunnelStep(name=HOSTILE, count=1, note=HOSTILE, lost={HOSTILE: 1}),),
