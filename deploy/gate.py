@@ -131,9 +131,11 @@ def success_from(settings: GateSettings) -> float:
     low, high, success = settings.gold_low, settings.gold_high, settings.success
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise SettingsError(f"[gate]: gold's range [{low}, {high}] must be finite, gold_low before gold_high")
-    if success is not None and not low < success <= high:
+    if success == "middle":
+        return (low + high) / 2
+    if not low < success <= high:
         raise SettingsError(f"[gate] success {success:g} must lie above {low:g} and at most at {high:g}")
-    return (low + high) / 2 if success is None else success
+    return success
 
 
 def _told_success(outcomes: Outcomes, least: float) -> Outcomes:

@@ -50,7 +50,8 @@ class Formula:
     @classmethod
     def of(cls, settings: RewardSettings) -> Formula:
         """The formula that the settings hold."""
-        return cls(settings.formula, settings.low, settings.high, settings.attribution_s, settings.success)
+        success = None if settings.success == "middle" else settings.success
+        return cls(settings.formula, settings.low, settings.high, settings.attribution_s, success)
 
     def check(self, known: Iterable[str]) -> None:
         """Raise `SettingsError` when the formula names a grader that is not among ``known``; feedback may

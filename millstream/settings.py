@@ -131,16 +131,20 @@ class SandboxSettings(Section, frozen=True, kw_only=True):
     run_untrusted_code_without_a_sandbox: bool = False
 
 
+Success: TypeAlias = float | Literal["middle"]
+"""From which score on something is a success, or the middle of the range."""
+
+
 class RewardSettings(Section, frozen=True, kw_only=True):
     """How the grades of a trajectory combine, and the range the result must lie in. ``success``: from which reward
-    on a run is a success (not set: above the middle of the range). ``attribution_s``: how long after its end
+    on a run is a success (``middle``: above the middle of the range). ``attribution_s``: how long after its end
     feedback and outcomes are still counted to a run (0: for ever).
     """
 
     formula: str = "feedback"
     low: float = 0.0
     high: float = 1.0
-    success: float | None = None
+    success: Success = "middle"
     attribution_s: Seconds = 0
 
 
@@ -208,7 +212,7 @@ class TrainerSettings(Section, frozen=True, kw_only=True):
 class GateSettings(Section, frozen=True, kw_only=True):
     """The offline gate. ``evaluation`` names ``module:function`` that runs a policy on held-out tasks;
     ``gold`` is the grader whose measurement decides, ``gold_low`` and ``gold_high`` its range, ``success`` from
-    which score on an attempt is a success (not set: from the middle of the range). Margins are absolute (rates)
+    which score on an attempt is a success (``middle``: from the middle of the range). Margins are absolute (rates)
     or relative (cost).
     """
 
@@ -217,7 +221,7 @@ class GateSettings(Section, frozen=True, kw_only=True):
     gold: str = "correct"
     gold_low: float = 0.0
     gold_high: float = 1.0
-    success: float | None = None
+    success: Success = "middle"
     alpha: Share = 0.01
     tasks: Count = 300
     worlds: Count = 30

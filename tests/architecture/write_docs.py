@@ -11,7 +11,8 @@ import inspect
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_type_hints
+from types import UnionType
+from typing import Union, get_args, get_origin, get_type_hints
 
 import click
 
@@ -59,6 +60,8 @@ def settings_page() -> str:
 
 
 def _type(kind: object) -> str:
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        return " or ".join(_type(part) for part in get_args(kind))
     text = kind.__name__ if isinstance(kind, type) and "[" not in str(kind) else str(kind)
     if "Literal" in text:
         return " or ".join(f"`{word}`" for word in kind.__args__)  # type: ignore[attr-defined]

@@ -114,10 +114,10 @@ def test_a_range_is_finite_and_goes_up(low, high):
 @pytest.mark.parametrize(
     ("low", "high", "success", "of"),
     [
-        (LOW, HIGH, None, {-1.5: False, 0.25: False, 0.26: True, 2.0: True}),
+        (LOW, HIGH, "middle", {-1.5: False, 0.25: False, 0.26: True, 2.0: True}),
         (LOW, HIGH, -1.0, {-1.5: False, -1.0: True, 0.0: True}),
         (LOW, HIGH, 2.0, {1.99: False, 2.0: True}),
-        (0.0, 1.0, None, {0.5: False, 0.51: True}),
+        (0.0, 1.0, "middle", {0.5: False, 0.51: True}),
         (0.0, 1.0, 0.9, {0.89: False, 0.9: True}),
     ],
 )
