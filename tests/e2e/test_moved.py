@@ -1,86 +1,77 @@
-"""A data folder is moved to another place: what was trained there is explained, made again and trained on."""
+"""A data directory is backed up under a running `up` and put back in another place, by the page's own commands."""
 
 from __future__ import annotations
 
-import json
+import os
+import shutil
+import subprocess
+import threading
 
 import pytest
+from trainable import blocks, runs, settings
 
-from millstream.codec import encode_lines
-from millstream.events import MessageReceived, ModelResponded, Task, TrajectoryEnded, TrajectoryStarted
-from millstream.ports import Message
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
-
-GROUPS, SIZE = 4, 2
-
-
-def runs(first):
-    """Groups of two runs, one of them right."""
-    for number in range(first * GROUPS * SIZE, (first + 1) * GROUPS * SIZE):
-        name, (task, attempt) = f"run-{number}", divmod(number, SIZE)
-        common = {"trajectory_id": name, "producer": "p"}
-        events = [
-            TrajectoryStarted(
-                id=f"{name}/0", seq=0, task=Task(id=f"t-{task}", question=f"what is {task}?", reference=str(task)),
-                group=f"g-{task}", attempt=attempt, group_size=SIZE, lineage="policy", policy_version=1, split="train",
-                **common,
-            ),
-            MessageReceived(id=f"{name}/1", seq=1, content=f"what is {task}?", **common),
-            ModelResponded(id=f"{name}/2", seq=2, text=f"{task + attempt} says {name}", **common),
-            TrajectoryEnded(id=f"{name}/3", seq=3, final_answer=str(task + attempt), last_seq={"p": 3}, **common),
-        ]  # fmt: skip
-        yield Message(name, encode_lines(events), {"dialect": "millstream"})
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(not shutil.which("sqlite3") and "CI" not in os.environ, reason="sqlite3 is not installed"),
+]
 
 
-def work(mill, first):
-    """More runs, and all that comes of them."""
+def send(mill, turn):
     with mill.embedded() as (log, _):
-        log.append("telemetry", list(runs(first)))
-    done = mill.run("up", "--until-idle")
-    assert done.returncode == 0, done.stderr
+        log.append("telemetry", list(runs(turn)))
+
+
+def versions(mill):
     return {one["version"]: one for one in mill.json("policies", "list")["items"]}
 
 
-def test_a_moved_data_folder_goes_on(mill, root, tmp_path):
-    """`why`, `rebuild --verify` and the next training work in the new place, and nothing touches the old one."""
+def test_a_backup_in_another_place_goes_on(mill, root, tmp_path, wait_until):
+    """`audit`, `why`, `rebuild --verify` and the next training work there, and nothing looks for the old place."""
+    back_up, restore = blocks(root / "docs" / "operations.md", "The data directory")
     mill.folder = old = tmp_path / "here"
     old.mkdir()
-    mill.settings(
-        f"""\
-[policy]
-base = "{root}/examples/finqa/base"
-[graders]
-enabled = ["numeric"]
-[reward]
-formula = "numeric"
-[buffer]
-near_duplicate = 1.0
-[trigger]
-min_groups = {GROUPS}
-min_informative = 1
-wait_for_gate = false
-[trainer]
-tokens_source = "rendered"
-epochs = 1
-[gate]
-enabled = false
-"""
-    )
-    before = work(mill, 0)
-    assert sorted(before) == [1, 2]
+    mill.settings(settings(root))
+    env = {**mill.env, "BACKUP": str(tmp_path / "backup")}
+
+    def do(block):
+        subprocess.run(["sh", "-eu", "-c", block], env={**env, "DATA": str(mill.data)}, check=True)
+
+    with mill.up():
+        stop, sent = threading.Event(), []
+
+        def busy():
+            while not stop.wait(0.05):
+                with mill.embedded() as (log, _):
+                    log.append("telemetry", [next(runs(100 + len(sent)))])
+                sent.append(1)
+
+        writer = threading.Thread(target=busy)
+        send(mill, 0)
+        wait_until(lambda: 2 in versions(mill))
+        writer.start()
+        wait_until(lambda: sent)
+        do(back_up)
+        stop.set()
+        writer.join()
+    before = versions(mill)
     assert not before[2]["uri"].startswith("/")
+
     mill.folder = tmp_path / "elsewhere" / "mill"
-    mill.folder.parent.mkdir()
-    old.rename(mill.folder)
+    mill.folder.mkdir(parents=True)
+    mill.settings(settings(root))
+    do(restore)
+    old.rename(tmp_path / "out of sight")
     assert f"files: {before[2]['uri']} in the data directory" in mill.run("why", "2").stdout
     assert (mill.data / before[2]["uri"] / "model.safetensors").is_file()
     again = mill.run("rebuild", "2", "--verify")
     assert again.returncode == 0, again.stdout + again.stderr
 
-    after = work(mill, 1)
-    assert sorted(after) == [1, 2, 3]
-    assert (mill.data / after[3]["uri"] / "model.safetensors").is_file()
+    send(mill, 1)
+    done = mill.run("up", "--until-idle")
+    assert done.returncode == 0, done.stderr
+    assert mill.audit()["caught_up"]
+    newest = versions(mill)[3]
+    assert (mill.data / newest["uri"] / "model.safetensors").is_file()
     assert mill.run("rebuild", "3", "--verify").returncode == 0
-    assert json.loads(mill.run("audit", "--json").stdout)["balanced"]
     assert not old.exists()

@@ -88,11 +88,15 @@ class Works:
         return self.runtime.store
 
     def start(self, stage, *words, env=None):
-        """A worker, begun; `Worker.told` is what it says."""
-        told = self.folder / f"{stage}-{len(self.processes)}.txt"
+        """A worker, begun; its `told` is what it says."""
+        return self.start_command("worker", stage, *words, env=env)
+
+    def start_command(self, *words, env=None):
+        """A command that runs on, begun."""
+        told = self.folder / f"{words[-1]}-{len(self.processes)}.txt"
         with told.open("w") as errors:
             process = subprocess.Popen(
-                [*COMMAND, "worker", stage, *words],
+                [*COMMAND, *words],
                 cwd=self.folder,
                 env={**self.env, **(env or {})},
                 stdout=subprocess.DEVNULL,
