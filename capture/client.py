@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from typing import Any, get_args
 
 from millstream import settings, values
 from millstream.capture.guard import guarded, report
+from millstream.capture.loose import Loose
 from millstream.capture.outlet import Counters
 from millstream.capture.recorder import Run
 from millstream.capture.sender import Sender
@@ -51,6 +53,11 @@ class Client:
         self._now_ns = now_ns
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
         self._sender = Sender(log, self._capture, spool, self._begin_runs, producer)
+
+    @functools.cached_property
+    def loose(self) -> Loose:
+        """Where calls of a model go that belong to no run."""
+        return Loose(self)
 
     @property
     def producer(self) -> str:

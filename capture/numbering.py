@@ -1,24 +1,25 @@
 """The numbering of a run's events, and when its start is sent.
 
 Events are numbered by (producer, trajectory), so that assembly sees what is missing. The start is held
-back until the policy first acts when the caller named no task: its id is a hash of the messages up to
-there.
+back until the policy first acts when the caller named no task, whose id is a hash of the messages up to
+there, or no tools, which the first request to a model may tell.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from millstream import values
+from millstream.capture import scope
 from millstream.capture.guard import guarded
 from millstream.codec import digest
-from millstream.events import AnyEvent, EventId, FeedbackSource, TrajectoryId, TrajectoryStarted
-from millstream.tasks import split_for, task_id
+from millstream.events import AnyEvent, EventId, FeedbackSource, ModelResponded, TrajectoryId, TrajectoryStarted
+from millstream.tasks import split_for, task_id, tools_hash
 
 _EVENT_BYTES = 400
 """About what an event without its texts weighs in the queue."""
@@ -62,7 +63,7 @@ class Numbered:
         self._envelope: dict[str, Any] = {"trajectory_id": started.trajectory_id, "subject": started.subject}
         self._agent = started.agent
         self._started: TrajectoryStarted | None = replace(started, **self._stamp())
-        if started.task.id:
+        if started.task.id and started.tools:
             self._begin()
 
     def _stamp(self) -> dict[str, Any]:
@@ -87,9 +88,23 @@ class Numbered:
             split = started.split or split_for(task, self._shares)
             self._sink.put(replace(started, task=task, split=split), _EVENT_BYTES)
 
+    def offer(self, tools: Sequence[Any]) -> None:
+        """The tools that the policy may call, unless the start told some or has been sent."""
+        with self._lock:
+            started = self._started
+            if started is not None and not started.tools and tools:
+                plain = tuple(values.mapping(values.plain(tool)) for tool in tools)
+                interface = values.interface_of(started.interface, plain, tools_hash(plain))
+                self._started = replace(started, tools=plain, interface=interface)
+
     def _record(
         self, kind: type[AnyEvent], size: int, *, agent: str | None = None, acts: bool = True, **fields: Any
     ) -> None:
+        acting = scope.acting_in(self)
+        if agent is None and acting is not None:
+            agent = acting.agent
+            if kind is ModelResponded and acting.policy_version is not None and fields.get("policy_version") is None:
+                fields |= {"lineage": acting.lineage, "policy_version": acting.policy_version}
         with self._lock:
             if self._ended:
                 raise RuntimeError(f"run {self.id} has ended; record before end() or leaving the with block")

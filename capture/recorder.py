@@ -6,13 +6,20 @@ Every call builds its event and queues it; nothing waits for the disk, and nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import functools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import Token
 from types import TracebackType
 from typing import Any, Self, get_args
 
 from millstream import values
+from millstream.capture import scope
+from millstream.capture.conversation import Conversation
 from millstream.capture.guard import guarded
-from millstream.capture.numbering import Numbered
+from millstream.capture.numbering import Numbered, Sink
 from millstream.events import (
     EndReason,
     FeedbackSource,
@@ -21,15 +28,64 @@ from millstream.events import (
     ModelResponded,
     ToolReturned,
     TrajectoryEnded,
+    TrajectoryStarted,
 )
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "agent": "agent"}
 _LOGPROB_KINDS = get_args(LogprobKind)
 _END_REASONS = get_args(EndReason)
+_MOST_BY_HAND = 10_000
 
 
 class Run(Numbered):
-    """A run being recorded; a context manager, also an async one. Safe to share between threads."""
+    """A run being recorded; a context manager, also an async one. Safe to share between threads.
+
+    Within its block it is the current run: wrapped clients and decorated functions record into it.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        started: TrajectoryStarted,
+        shares: tuple[float, float, float] = (0.8, 0.1, 0.1),
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        super().__init__(sink, started, shares, now_ns)
+        self._entered: list[Token[scope.Scope | None]] = []
+        self._by_hand: Counter[int] = Counter()
+
+    @functools.cached_property
+    def conversation(self) -> Conversation:
+        """The messages that calls of a model have told of this run."""
+        return Conversation(self, self._lock)
+
+    def told_by_hand(self, role: str, what: str) -> bool:
+        """Whether `message` (or `tool`, by call id) told this; each telling is found once."""
+        mark = hash((_ROLES.get(role, role), what))
+        with self._lock:
+            found = self._by_hand[mark] > 0
+            self._by_hand[mark] -= 1
+            if self._by_hand[mark] <= 0:
+                del self._by_hand[mark]
+        return found
+
+    def _by_hand_told(self, role: str, what: str) -> None:
+        with self._lock:
+            if len(self._by_hand) < _MOST_BY_HAND:
+                self._by_hand[hash((role, what))] += 1
+
+    def _settle(self) -> None:
+        if "conversation" in self.__dict__:
+            self.conversation.settle()
+
+    def begin(self) -> None:
+        """Tell what was held back: the start, though the policy has not acted yet, and results of tools."""
+        self._settled()
+        super().begin()
+
+    @guarded
+    def _settled(self) -> None:
+        self._settle()
 
     @guarded
     def message(self, role: str, content: Any, *, name: str = "", agent: str | None = None) -> None:
@@ -57,6 +113,7 @@ class Run(Numbered):
                 flags=flags,
                 agent=agent,
             )
+            self._by_hand_told(known if role in _ROLES else role, text)
 
     @guarded
     def model(  # noqa: PLR0913 - the fields of the event
@@ -77,21 +134,26 @@ class Run(Numbered):
         model: str | None = "",
         response_id: str | None = "",
         agent: str | None = None,
+        lineage: str | None = "",
+        policy_version: int | None = None,
+        sampling: Mapping[str, Any] | None = None,
+        flags: Iterable[str] = (),
     ) -> None:
         """The policy acted. ``prompt_token_ids`` is the whole prompt; log-probs are ``processed`` (of
-        the distribution sampled from, at its temperature) or ``raw``.
+        the distribution sampled from, at its temperature) or ``raw``. ``lineage`` and ``policy_version``:
+        whose step it is, if not the run's. ``sampling``: the other settings of the call.
         """
-        words, flags = values.text_of(text)
+        words, marks = values.text_of(text)
         ids, prompt = values.token_ids(token_ids), values.token_ids(prompt_token_ids)
         found, doubts = values.usable_log_probs(ids, values.log_probs(logprobs))
         if found is not None and logprob_kind not in _LOGPROB_KINDS:
             found, doubts = None, ("logprob_kind_unknown",)
-        thoughts = values.word(reasoning)
+        thoughts, calls = values.word(reasoning), values.tool_calls(tool_calls)
         self._record(
             ModelResponded,
             len(words) + len(thoughts) + 8 * (len(ids or ()) + len(prompt or ()) + len(found or ())),
             text=words,
-            tool_calls=values.tool_calls(tool_calls),
+            tool_calls=calls,
             reasoning=thoughts,
             token_ids=ids,
             prompt_token_ids=prompt,
@@ -104,9 +166,14 @@ class Run(Numbered):
             finish_reason=values.word(finish_reason),
             model=values.word(model),
             response_id=values.word(response_id),
-            flags=flags + doubts,
+            lineage=values.word(lineage),
+            policy_version=None if policy_version is None else int(policy_version),
+            sampling=values.mapping(values.plain(sampling)) if sampling else {},
+            flags=(*marks, *doubts, *flags),
             agent=agent,
         )
+        if calls:
+            self.conversation.asked_by_hand(calls)
 
     @guarded
     def tool(
@@ -118,9 +185,13 @@ class Run(Numbered):
         error: Any = "",
         duration_ns: int = 0,
         agent: str | None = None,
+        flags: Iterable[str] = (),
     ) -> None:
         """A tool answered the call ``call_id``; ``error`` (a text or an exception) is set when it failed."""
-        text, flags = values.text_of(output)
+        text, marks = values.text_of(output)
+        if call_id:
+            self._by_hand_told("tool", values.word(call_id))
+            self.conversation.answered_by_hand(values.word(call_id))
         self._record(
             ToolReturned,
             len(text),
@@ -129,7 +200,7 @@ class Run(Numbered):
             output=text,
             error=error_text(error),
             duration_ns=int(duration_ns),
-            flags=flags,
+            flags=(*marks, *flags),
             agent=agent,
         )
 
@@ -149,6 +220,7 @@ class Run(Numbered):
         with self._lock:
             if self._ended:
                 return
+            self._settle()
             self._begin()
             self._record(
                 TrajectoryEnded,
@@ -164,10 +236,23 @@ class Run(Numbered):
         """End the run as ``done`` unless it has ended."""
         self.end()
 
+    @contextmanager
+    def as_agent(self, name: str, *, lineage: str = "", policy_version: int | None = None) -> Iterator[Self]:
+        """A block, in any thread, in which this agent acts: a sub-agent, or the one that was handed the run.
+
+        What is recorded within is its segment. ``lineage`` and ``policy_version``: its own policy, told on each step.
+        """
+        acting = scope.Acting(agent=str(name), lineage=str(lineage or ""), policy_version=policy_version)
+        with scope.entered(scope.Scope(self, acting)):
+            yield self
+
     def __enter__(self) -> Self:
+        self._entered.append(scope.enter(scope.Scope(self)))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._entered:
+            scope.leave(self._entered.pop())
         if error is None:
             self.end()
         elif isinstance(error, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit):
@@ -176,7 +261,7 @@ class Run(Numbered):
             self.end(reason="crash", error=error)
 
     async def __aenter__(self) -> Self:
-        return self
+        return self.__enter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

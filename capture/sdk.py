@@ -1,4 +1,5 @@
-"""The SDK: ``with millstream.record(task=…) as run:`` and plain calls, from any thread or coroutine.
+"""The SDK: ``with millstream.record(task=…) as run:``, decorators, wrapped clients, and plain calls, from any thread
+or coroutine.
 
 Nothing here breaks or blocks the agent: errors of the SDK are logged and counted, errors of the agent
 pass through untouched.
@@ -7,16 +8,25 @@ pass through untouched.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from millstream import settings
+from millstream.capture import scope
 from millstream.capture.client import Client
+from millstream.capture.decorators import AgentCall, ToolCall, arguments_of, watched
 from millstream.capture.guard import report
 from millstream.capture.recorder import Run
-from millstream.events import FeedbackSource, Interface, Split
+from millstream.capture.scope import bound
+from millstream.capture.watching import watch
+from millstream.events import FeedbackSource, Interface, LogprobKind, Split
 from millstream.ports import Log
+
+__all__ = ["agent", "bound", "current_run", "feedback", "flush", "record", "start_run", "tool", "wrap"]
+
+C = TypeVar("C")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @functools.cache
@@ -74,6 +84,60 @@ def record(  # noqa: PLR0913 - the fields of the event
 
 
 start_run = record
+
+
+def current_run() -> Run | None:
+    """The run that is recorded here, None outside of any."""
+    return scope.current_run()
+
+
+def agent(function: F | None = None, /, *, name: str = "", **fields: Any) -> Any:
+    """``@millstream.agent``: each call of the function is a run; within a run it is the part of a sub-agent.
+
+    ``fields``: those of `record`; each may be a function of the call's arguments. The task is the first argument,
+    if it is a text; the answer is what the function returns. A sub-agent's steps tell its ``name``, ``lineage`` and
+    ``policy_version``. Without arguments or with them: ``@millstream.agent(policy_version=3)``.
+    """
+
+    def decorate(inner: F) -> F:
+        title = name or getattr(inner, "__name__", type(inner).__name__)
+
+        def start(args: tuple[Any, ...], kwargs: dict[str, Any]) -> AgentCall:
+            told = {key: value(*args, **kwargs) if callable(value) else value for key, value in fields.items()}
+            part = {key: told[key] for key in ("lineage", "policy_version") if told.get(key) is not None}
+            asked = next((one for one in (*args, *kwargs.values()) if issubclass(type(one), str)), None)
+            return AgentCall(title, lambda: record(**{"task": asked, "agent": title, **told}), part)
+
+        return watched(inner, start)
+
+    return decorate if function is None else decorate(function)
+
+
+def tool(function: F | None = None, /, *, name: str = "") -> Any:
+    """``@millstream.tool``: each call of the function within a run is the result of the tool call that asked for it.
+
+    That is the open call of this name, with these arguments if there are several. An exception is its error, and
+    passes through. Outside of a run nothing is recorded.
+    """
+
+    def decorate(inner: F) -> F:
+        title = name or getattr(inner, "__name__", type(inner).__name__)
+        return watched(inner, lambda args, kwargs: ToolCall(title, arguments_of(inner, args, kwargs)))
+
+    return decorate if function is None else decorate(function)
+
+
+def wrap(client: C, *, logprob_kind: LogprobKind | None = None) -> C:
+    """Record every call of an OpenAI client, sync or async; the same client.
+
+    Chat completions and Responses, streamed or not, go into the current run; outside of any, each question is a run
+    of its own. ``logprob_kind``: what this server's log-probs are; without it they are left out. Never raises.
+    """
+    try:
+        return watch(client, default_client, logprob_kind)
+    except Exception as error:  # noqa: BLE001 - an unrecorded agent is better than none
+        report("wrap", error)
+        return client
 
 
 def feedback(

@@ -28,6 +28,12 @@ _HOMES = {
     "example": "millstream.graders.examples",
     "record": "millstream.capture.sdk",
     "feedback": "millstream.capture.sdk",
+    "agent": "millstream.capture.sdk",
+    "tool": "millstream.capture.sdk",
+    "wrap": "millstream.capture.sdk",
+    "bound": "millstream.capture.sdk",
+    "current_run": "millstream.capture.sdk",
+    "flush": "millstream.capture.sdk",
 }
 
 __all__ = [
@@ -42,17 +48,23 @@ __all__ = [
     "Trajectory",
     "__version__",
     "abstain",
+    "agent",
+    "bound",
+    "current_run",
     "example",
     "fail",
     "feedback",
+    "flush",
     "grader",
     "record",
     "score",
     "step",
+    "tool",
+    "wrap",
 ]
 
 if TYPE_CHECKING:
-    from millstream.capture.sdk import feedback, record
+    from millstream.capture.sdk import agent, bound, current_run, feedback, flush, record, tool, wrap
     from millstream.events import Task
     from millstream.grade import Abstained, Censored, Failed, Grade, Scored, StepGrade, abstain, fail, score, step
     from millstream.graders.examples import example

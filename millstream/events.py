@@ -148,7 +148,11 @@ class MessageReceived(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class ModelResponded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
-    """The policy acted. Token ids and log-probs are optional; ``prompt_token_ids`` is the whole prompt."""
+    """The policy acted. Token ids and log-probs are optional; ``prompt_token_ids`` is the whole prompt.
+
+    ``lineage`` and ``policy_version``: whose step it is, where another policy than that of the start acted.
+    ``sampling``: the other settings that shaped the answer (seed, penalties, token limits, …), as the API names them.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -160,6 +164,9 @@ class ModelResponded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=T
     temperature: float | None = None
     top_p: float | None = None
     top_k: Whole | None = None
+    sampling: dict[str, Any] = field(default_factory=dict)
+    lineage: str = ""
+    policy_version: Whole | None = None
     prompt_token_ids: tuple[Whole, ...] | None = None
     token_ids: tuple[Whole, ...] | None = None
     logprobs: tuple[float, ...] | None = None
@@ -202,6 +209,9 @@ class TrajectoryEnded(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
 class Tick(Event, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """Time passed on an idle partition: appended by its owner so that timers fire from the log alone."""
 
+
+HISTORY = "history"
+"""The flag of a response that was given before the run: context of the policy's steps, none of its own."""
 
 CLOSE_OPEN = "close_open"
 """The flag of a tick after which nothing more is waited for (`millstream up --close-open`)."""

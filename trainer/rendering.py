@@ -22,6 +22,7 @@ from millstream.trainer.tokens import (
     TokenSequence,
     extends,
     fitted,
+    is_own,
     joined,
     logged_sequences,
     policy_agent,
@@ -70,7 +71,8 @@ def conversation(trajectory: Trajectory, agent: str = "") -> tuple[list[dict[str
         if isinstance(event, MessageReceived):
             messages.append({"role": "system" if event.role == "system" else "user", "content": event.content})
         elif isinstance(event, ModelResponded):
-            turns.append(Turn(len(messages), event))
+            if is_own(event, trajectory, agent):
+                turns.append(Turn(len(messages), event))
             messages.append(_assistant(event))
             messages.extend(_tool(call, results.get(call.id)) for call in event.tool_calls)
     return messages, turns

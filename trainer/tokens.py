@@ -10,15 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, field, structs
 
-from millstream.events import ModelResponded
+from millstream.events import HISTORY, ModelResponded
 from millstream.rollout import Rollout, RolloutId
 from millstream.trajectory import Trajectory
 
 TokensSource: TypeAlias = Literal["logged", "rendered"]
+_RESHAPING: dict[str, Any] = {
+    "min_p": 0,
+    "logit_bias": {},
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+    "repetition_penalty": 1,
+}
+"""Settings of a call that change the distribution in a way that ratios do not know of, with what changes nothing."""
+
 Dropped: TypeAlias = Literal[
     "no_response",
     "no_logged_tokens",
@@ -93,9 +102,21 @@ def policy_agent(trajectory: Trajectory, wanted: str = "") -> str:
 
 
 def policy_responses(trajectory: Trajectory, wanted: str = "") -> tuple[ModelResponded, ...]:
-    """The responses of the policy's own agent, in order."""
+    """The responses that the policy's own agent gave in this run, in order: no other agent's, no other policy's."""
     agent = policy_agent(trajectory, wanted)
-    return tuple(response for response in trajectory.responses if response.agent in (agent, ""))
+    return tuple(one for one in trajectory.responses if one.agent in (agent, "") and is_own(one, trajectory, wanted))
+
+
+def is_own(response: ModelResponded, trajectory: Trajectory, wanted: str = "") -> bool:
+    """Whether a response is a step to train: no history, and not told to be of another policy than the run's, unless
+    that agent is asked for by name.
+    """
+    started = trajectory.started
+    if HISTORY in response.flags:
+        return False
+    if started is None or response.policy_version is None or wanted:
+        return True
+    return (response.lineage or started.lineage, response.policy_version) == (started.lineage, started.policy_version)
 
 
 def logged_sequences(rollout: Rollout, agent: str = "") -> Sequence[TokenSequence] | Dropped:
@@ -140,6 +161,8 @@ def behaviour_logprobs(response: ModelResponded) -> tuple[float, ...] | None:
     if found is None or len(found) != len(response.token_ids or ()) or not all(map(math.isfinite, found)):
         return None
     if not response.temperature or response.top_k or response.top_p not in (None, 1.0):
+        return None
+    if any(response.sampling.get(name) not in (None, 0, harmless) for name, harmless in _RESHAPING.items()):
         return None
     usable = response.logprob_kind == "processed" or (response.logprob_kind == "raw" and response.temperature == 1.0)
     return found if usable else None

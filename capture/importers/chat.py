@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from millstream import values
+from millstream.capture.calls import Calls
 from millstream.codec import digest
 from millstream.errors import Undecodable
 from millstream.events import (
@@ -29,7 +30,6 @@ from millstream.events import (
     ModelResponded,
     Split,
     Task,
-    ToolCall,
     ToolReturned,
     TrajectoryEnded,
     TrajectoryId,
@@ -77,30 +77,6 @@ class ChatRun(Struct, kw_only=True):
     flags: tuple[str, ...] = ()
 
 
-class _Calls:
-    """The tool calls of a run, by the id under which their result will come."""
-
-    def __init__(self) -> None:
-        self._times: dict[str, int] = {}
-        self._open: list[tuple[str, str, str]] = []
-
-    def asked(self, call: ToolCall) -> tuple[ToolCall, bool]:
-        """The call under an id of its own, and whether its id had been used before."""
-        told = call.id or f"call-{len(self._times) + 1}"
-        self._times[told] = times = self._times.get(told, 0) + 1
-        unique = told if times == 1 else f"{told}#{times}"
-        self._open.append((call.id, call.name, unique))
-        return replace(call, id=unique), times > 1
-
-    def answered(self, call_id: str, name: str) -> tuple[str, tuple[str, ...]]:
-        """The id of the call that a result answers: the first open one of that id (without an id, of that name)."""
-        for place, (told, called, unique) in enumerate(self._open):
-            if told == call_id if call_id else called == name:
-                del self._open[place]
-                return unique, ()
-        return call_id, ("repeated_result" if call_id in self._times else "orphan_result",)
-
-
 def events(run: ChatRun, trajectory_id: TrajectoryId) -> list[AnyEvent]:
     """All events of a run, the end last but for the feedback. Raises `Undecodable` for messages that are none."""
     told: list[AnyEvent] = [
@@ -146,7 +122,7 @@ def _envelope(trajectory_id: TrajectoryId, seq: int | None, *part: str | int) ->
 
 
 def _messages(run: ChatRun) -> Iterator[dict[str, Any]]:
-    calls = _Calls()
+    calls = Calls()
     for number, message in enumerate(run.messages, 1):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise Undecodable(f"message {number} has no role; a chat message is an object with role and content")
@@ -159,13 +135,15 @@ def _origin(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"agent": values.word(message.get("agent")), "time_ns": time_ns if known else 0}
 
 
-def _message(message: Mapping[str, Any], calls: _Calls, run: ChatRun) -> dict[str, Any]:
+def _message(message: Mapping[str, Any], calls: Calls, run: ChatRun) -> dict[str, Any]:
     text, flags = values.text_of(message.get("content"))
     role, name = message["role"], values.word(message.get("name"))
     if role == "assistant":
         return _response(message, text, flags, calls, run.model)
     if role in ("tool", "function"):
-        call_id, doubts = calls.answered(values.word(message.get("tool_call_id")), name)
+        told = values.word(message.get("tool_call_id"))
+        asked, doubts = calls.answered(told, name)
+        call_id = told if asked is None else asked.call.id
         error = values.text_of(message.get("error"))[0]
         fields = {"call_id": call_id, "name": name, "output": text, "error": error, "flags": flags + doubts}
         return {"event": ToolReturned, **fields}
@@ -174,7 +152,7 @@ def _message(message: Mapping[str, Any], calls: _Calls, run: ChatRun) -> dict[st
 
 
 def _response(
-    message: Mapping[str, Any], text: str, flags: tuple[str, ...], calls: _Calls, model: str
+    message: Mapping[str, Any], text: str, flags: tuple[str, ...], calls: Calls, model: str
 ) -> dict[str, Any]:
     asked = message.get("tool_calls") or []
     if not isinstance(asked, list):

@@ -153,8 +153,8 @@ def blocks(name):
 
 
 @pytest.fixture
-def place(tmp_path):
-    """A folder with the examples, a `millstream` on PATH and a made-up lineage; and its environment."""
+def place(tmp_path, chat):
+    """A folder with the examples, a `millstream` on PATH, a made-up lineage and an OpenAI API; and its environment."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -167,6 +167,7 @@ def place(tmp_path):
     append_policy_events(opened.log, [*versions, first])
     opened.close()
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
+    clean |= {"OPENAI_BASE_URL": chat.url, "OPENAI_API_KEY": "nobody's"}
     return tmp_path, {**clean, "PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 

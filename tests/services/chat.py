@@ -11,7 +11,7 @@ MODEL = "scripted-judge-2026-01"
 class Chat:
     """Answers ``POST /v1/chat/completions`` by a script: what is left of it is used in order, the last act for
     ever. An act is a text (the reply), a dict (fields of the answer, see `answer`), a status code, a callable of
-    the request that gives one of these, or a callable of the handler marked by `raw`.
+    the request that gives any of these, or a callable of the handler marked by `raw`.
     """
 
     def __init__(self):
@@ -67,11 +67,11 @@ class Chat:
             self.asked.append(body)
             self.headers.append(dict(handler.headers))
             act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
+        if callable(act) and not getattr(act, "raw", False):
+            act = act(body)
         if getattr(act, "raw", False):
             act(handler)
             return
-        if callable(act):
-            act = act(body)
         status, headers, text = answer(act)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             send(handler, status, text, headers)

@@ -121,6 +121,14 @@ def test_other_agents_stay_out_of_the_conversation(story: Any, tokenizer: Any) -
     assert "secret" not in tokenizer.decode(found.ids)
 
 
+def test_history_is_context_and_not_trained(story: Any, tokenizer: Any) -> None:
+    """An answer of an earlier run is read before the step that is trained."""
+    told = story().user("hi").says("hello", flags=("history",)).user("2+2?").says("4")
+    (found,) = rendered(told.rollout(), tokenizer)
+    assert trained(found, tokenizer) == ["4<|im_end|>"]
+    assert "hello" in tokenizer.decode(found.ids)
+
+
 def test_text_that_was_not_the_policys_own_is_dropped(story: Any, tokenizer: Any) -> None:
     """A cut response, or a call whose arguments are no JSON, cannot be shown as it was sampled."""
     cut = story("cut").user("a").says("half", truncated=Truncated(length=9, sha256="0")).rollout()

@@ -76,6 +76,17 @@ def test_only_the_policys_own_agent_is_trained(story: Any) -> None:
     assert other.ids == (50, 51, 52)
 
 
+def test_steps_of_another_policy_and_history_are_not_trained(story: Any) -> None:
+    """What an earlier run gave, and what another version or lineage answered, is context; unless asked for by name."""
+    told = story(agent="A", policy_version=1).samples([1], [2], agent="A", flags=("history",))
+    told = told.samples([1, 2], [3], agent="A", policy_version=1).samples([50], [51], agent="B", policy_version=7)
+    rollout = told.samples([1, 2, 3], [4], agent="A", policy_version=2).rollout()
+    (found,) = sequences(rollout)
+    assert (found.ids, found.mask) == ((1, 2, 3), (False, False, True))
+    (other,) = logged_sequences(rollout, "B")
+    assert other.ids == (50, 51)
+
+
 @pytest.mark.parametrize(
     ("fields", "usable"),
     [
@@ -88,6 +99,11 @@ def test_only_the_policys_own_agent_is_trained(story: Any) -> None:
         ({"top_p": 0.9}, False),
         ({"top_p": 1.0, "top_k": 0}, True),
         ({"top_k": 40}, False),
+        ({"sampling": {"seed": 7, "max_tokens": 9, "logit_bias": {}, "repetition_penalty": 1.0}}, True),
+        ({"sampling": {"frequency_penalty": 0.5}}, False),
+        ({"sampling": {"repetition_penalty": 1.1}}, False),
+        ({"sampling": {"logit_bias": {"5": -100}}}, False),
+        ({"sampling": {"min_p": 0.05}}, False),
         ({"logprobs": None}, False),
         ({"logprobs": (-0.1,)}, False),
         ({"logprobs": (-0.1, float("-inf"))}, False),
