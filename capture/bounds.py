@@ -19,7 +19,7 @@ from millstream.events import AnyEvent, Event, MessageReceived, ModelResponded, 
 E = TypeVar("E", bound=Event)
 _MAIN = {MessageReceived: "content", ModelResponded: "text", ToolReturned: "output"}
 _OTHERS = ("reasoning", "error", "comment", "final_answer", "label", "name", "task", "tools")
-_FIXED = frozenset({"kind", "id", "trajectory_id", "producer", "last_seq", "truncated"})
+_FIXED = frozenset({"kind", "id", "trajectory_id", "producer", "last_seq", "truncated", "link"})
 """Members of an encoded event that no rewriting of texts touches."""
 
 
@@ -45,29 +45,25 @@ def measured(text: str) -> Truncated:
     return Truncated(length=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-def each_text(value: Any, change: Callable[[str], str], named: Callable[[str, Any], Any] | None = None) -> Any:
-    """A JSON value with ``change`` applied to every string, keys too, and non-finite numbers as null.
-
-    ``named`` may replace a member of an object by its key first.
-    """
+def each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with ``change`` applied to every string, keys too, and non-finite numbers as null."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        picked = {key: named(str(key), item) if named else item for key, item in value.items()}
-        return {change(str(key)): each_text(item, change, named) for key, item in picked.items()}
+        return {change(str(key)): each_text(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [each_text(item, change, named) for item in value]
+        return [each_text(item, change) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
-def rewritten(event: AnyEvent, change: Callable[[str], str], named: Callable[[str, Any], Any]) -> AnyEvent:
-    """The event with `each_text` over all its members but its identity."""
+def rewritten(event: AnyEvent, change: Callable[[Any, str], Any]) -> AnyEvent:
+    """The event with ``change(value, name)`` in place of all its members but its identity."""
     tree = msgspec.to_builtins(event)
     for name, value in tree.items():
         if name not in _FIXED:
-            tree[name] = each_text(value, change, named)
+            tree[name] = change(value, name)
     made: AnyEvent = msgspec.convert(tree, type(event))
     return made
 

@@ -29,7 +29,7 @@ class Edge:
     """Turns events into the bytes that may be stored. Not thread-safe: one thread feeds it."""
 
     def __init__(self, capture: settings.Capture) -> None:
-        self.redactor = Redactor(capture.redact)
+        self.redactor = Redactor(capture)
         self._text_bytes = capture.max_text_bytes
         self._event_bytes = capture.max_event_bytes
         self._redacted: OrderedDict[str, None] = OrderedDict()
@@ -55,7 +55,7 @@ class Edge:
     def _without_secrets(self, event: AnyEvent, data: bytes) -> AnyEvent:
         if self.redactor.suspects(data):
             before = sum(self.redactor.counts.values())
-            clean = rewritten(event, self.redactor.text, self.redactor.named)
+            clean = rewritten(event, self.redactor.tree)
             if sum(self.redactor.counts.values()) > before:
                 self._remember(event.trajectory_id)
                 event = flagged(_without_own_ids(clean), "redacted")

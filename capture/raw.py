@@ -29,7 +29,7 @@ class RawEdge:
     """Turns spans into the bytes that may be stored. Not thread-safe."""
 
     def __init__(self, capture: settings.Capture) -> None:
-        self.redactor = Redactor(capture.redact)
+        self.redactor = Redactor(capture)
         self._text_bytes = capture.max_text_bytes
         self._line_bytes = capture.max_event_bytes
 
@@ -41,7 +41,7 @@ class RawEdge:
             thing = sound(thing)[0]
             data = _encode(thing)
         if self.redactor.suspects(data):
-            thing = each_text(thing, _inside(self.redactor.text, self._named), self._named)
+            thing = self.redactor.tree(thing)
             data = _encode(thing)
         for limit in (self._text_bytes, *_SHRINKS):
             if len(data) <= min(limit, self._line_bytes):
@@ -52,14 +52,8 @@ class RawEdge:
                 return data
         raise TooLarge(f"a span of {len(data):,} bytes after its texts were cut; the limit is {self._line_bytes:,}")
 
-    def _named(self, key: str, value: Any) -> Any:
-        """The value of an attribute, gone when the last part of its dotted name says that it is a secret."""
-        return self.redactor.named(key.rpartition(".")[2], value)
 
-
-def _inside(
-    change: Callable[[str], str], named: Callable[[str, Any], Any] | None = None, longer: int = 0
-) -> Callable[[str], str]:
+def _inside(change: Callable[[str], str], longer: int = 0) -> Callable[[str], str]:
     """``change`` for texts that reaches into those that are JSON; only into those longer than ``longer`` bytes."""
 
     def changed(text: str) -> str:
@@ -68,7 +62,7 @@ def _inside(
                 inside = _decode(text)
             except (msgspec.MsgspecError, RecursionError):
                 return change(text)
-            after = each_text(inside, change, named)
+            after = each_text(inside, change)
             return text if after == inside else _encode(after).decode()
         return change(text)
 

@@ -1,127 +1,162 @@
-"""Secrets are taken out before anything reaches the log.
+"""Secrets, and personal data where that is set, are taken out before anything reaches the log.
 
-Each pattern replaces what it finds by ``[REDACTED:name]``. Almost all events hold no secret, so a
-look for a few needles in the encoded event comes first and a pattern runs only where a needle of its
-own is found. What the user names in ``[capture] redact`` runs always. This is a net, not a proof: a
-secret without a shape (a word in a sentence) goes through.
+`Redactor` asks the detectors of the kinds that are on, and puts a mark or a pseudonym in place of what they find.
+Almost all events hold nothing, so a look at the encoded event comes first (`detectors.prefilter`). It is a net, not
+a proof: a secret without a shape (a word in a sentence) goes through.
+
+What it promises: a text that was JSON is JSON afterwards, with the same numbers; a number of a JSON value never
+changes; redacting twice is redacting once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
-from msgspec import Struct
-
+from millstream import settings
+from millstream.capture.detectors import accounts, contacts, entropy, hosts, json_texts, keys, names
+from millstream.capture.detectors.base import Detector, Found, before
+from millstream.capture.detectors.prefilter import prefilter
+from millstream.capture.pseudonyms import STANDS_IN, Pseudonyms, key_from
 from millstream.errors import SettingsError
 
-_KEYS = (
-    r"passw(?:or)?d|passphrase|(?:api|access|private|secret)[_-]?key|(?:access|auth|refresh)[_-]?token"
-    r"|client[_-]?secret"
-)
-"""Names whose values are secrets, in texts (``password=…``, ``"api_key": "…"``) and in JSON objects."""
-
-_BLOCK = r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
-_QUOTE = r"[\"'\\]{0,3}\s{0,4}"
-_ASSIGNED = (
-    rf"(?P<keep>(?:(?:{_KEYS}){_QUOTE}[:=]|secret{_QUOTE}=)\s{{0,4}}\\?[\"']?)(?!\[REDACTED)"
-    r"(?:(?<=\")[^\"\\\n]{3,200}|(?<=')[^'\n]{3,200}|[^\s\"'\\,;&<>{}()\[\]]{4,200})"
-)
-
-
-class _Pattern(Struct, frozen=True):
-    """``needles`` (lower case): one of them is in every text the pattern matches. A group ``keep`` stays."""
-
-    name: str
-    needles: tuple[str, ...]
-    regex: re.Pattern[str]
-
-
-def _pattern(name: str, needles: str, regex: str, flags: int = 0) -> _Pattern:
-    return _Pattern(name, tuple(needles.split("|")), re.compile(regex, re.DOTALL | flags))
-
-
-_PATTERNS = (
-    _pattern("private_key", "private key", _BLOCK),
-    _pattern("openai_key", "sk-", r"\bsk-[A-Za-z0-9_-]{16,}"),
-    _pattern("aws_key", "akia|asia", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    _pattern("github_token", "ghp_|gho_|ghu_|ghs_|ghr_", r"\bgh[pousr]_[A-Za-z0-9]{20,}"),
-    _pattern("github_token", "github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{20,}"),
-    _pattern("slack_token", "xox", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    _pattern("google_key", "aiza", r"\bAIza[A-Za-z0-9_-]{30,}"),
-    _pattern("huggingface_token", "hf_", r"\bhf_[A-Za-z0-9]{20,}"),
-    _pattern("jwt", "eyj", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
-    _pattern("bearer", "bearer", r"\b(?P<keep>bearer\s{1,4})[A-Za-z0-9._~+/=-]{12,}", re.IGNORECASE),
-    _pattern("url_password", "://", r"(?P<keep>://[^\s:/@]{1,100}:)[^\s:/@]{1,200}(?=@)"),
-    _pattern("password", "passw|passphrase|secret|key|token", _ASSIGNED, re.IGNORECASE),
-)
-
-_RARE = (
-    *("sk-", "akia", "asia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "xox", "aiza", "hf_", "eyj"),
-    *("bearer", "passw", "passphrase", "secret", "access", "auth", "refresh", "api", "private"),
-)
-_SHAPES = re.compile(
-    r"sk-|akia|asia|aiza|authorization|bearer|gh[pousr]_|github_pat|xox|hf_|eyj|passw|passphrase|secret"
-    r"|private[ _-]?key|(?:api|access)[_-]?key|(?:access|auth|refresh)[_-]?token"
-)
-_NAMED = re.compile(rf"[\w-]{{0,40}}(?:{_KEYS}|secret|authorization)", re.IGNORECASE)
-_GONE = "[REDACTED"
+_BY_KIND: Final[dict[str, tuple[Detector, ...]]] = {
+    "secrets": (keys.formed, keys.blocks, keys.bearers, keys.in_urls),
+    "entropy": (entropy.random_tokens,),
+    "iban": (accounts.ibans,),
+    "card": (accounts.cards,),
+    "email": (contacts.emails,),
+    "phone": (contacts.phones,),
+    "ip": (hosts.ips,),
+}
+"""In the order in which two finds at one place are decided."""
+_NUMBERS: Final = frozenset({"card", "phone"})
+_IN_REFERENCES: Final = ("secrets",)
+"""What is looked for in an id, a hash or a model's name: they link events to each other."""
+_A_NUMBER_IN_JSON: Final = re.compile(r"(\\*[\"'])\s{0,4}:\s{0,4}$")
+_ROUNDS: Final = 8
+_DEEPEST: Final = 64
 
 
 class Redactor:
-    """Replaces secrets in texts and JSON values and counts them by pattern name.
+    """Replaces what detectors find in texts and JSON values, and counts it by kind.
 
-    ``extra`` are regular expressions of the user's; a bad one raises `SettingsError`.
+    Raises `SettingsError` for a bad expression, or a key that is too short. Not thread-safe.
     """
 
-    def __init__(self, extra: Sequence[str] = ()) -> None:
-        self.counts: dict[str, int] = {}
-        self._extra = tuple(_Pattern(f"custom_{n}", (), _compiled(text)) for n, text in enumerate(extra, 1))
+    def __init__(self, capture: settings.Capture | None = None) -> None:
+        rules = capture or settings.Capture()
+        self.counts: Counter[str] = Counter()
+        self._pseudonyms = Pseudonyms(key_from(rules.redact_key_env))
+        self._allow = [_compiled("redact_allow", text) for text in rules.redact_allow]
+        self._denied = [_compiled("redact_deny", text) for text in rules.redact_deny]
+        named = "secrets" in rules.redact or bool(rules.redact_fields)
+        self._secret_name = names.secret_name(rules.redact_fields) if named else None
+        by_name = [names.assigned(rules.redact_fields)] if named else []
+        self._in_references = self._detectors(kind for kind in _IN_REFERENCES if kind in rules.redact)
+        self._in_texts = self._detectors(kind for kind in _BY_KIND if kind in rules.redact) + by_name
+        self._may_hold = prefilter(rules.redact, rules.redact_fields)
+
+    def _detectors(self, kinds: Iterable[str]) -> list[Detector]:
+        return [self._deny, *(detector for kind in kinds for detector in _BY_KIND[kind])]
 
     def suspects(self, encoded: bytes) -> bool:
-        """Whether an encoded event may hold a secret: cheap, and never wrongly False."""
-        if self._extra:
-            return True
-        lower = encoded.decode("utf-8", "replace").lower()
-        if "://" in lower and "@" in lower:
-            return True
-        return any(needle in lower for needle in _RARE) and _SHAPES.search(lower) is not None
+        """Whether an encoded event may hold something to take out: cheap, and never wrongly False."""
+        return bool(self._denied) or self._may_hold(encoded)
 
-    def text(self, text: str) -> str:
-        """The text without secrets; the same object when there is none."""
-        lower = text.lower()
-        for pattern in _PATTERNS:
-            if any(needle in lower for needle in pattern.needles):
-                text = self._replaced(pattern, text)
-        for pattern in self._extra:
-            text = self._replaced(pattern, text)
-        return text
+    def text(self, text: str, name: str = "") -> str:
+        """The text without what is to go; the same object when nothing is. ``name``: of the member it is in."""
+        return self._text(text, name, _DEEPEST)
 
-    def _replaced(self, pattern: _Pattern, text: str) -> str:
-        keeps = "keep" in pattern.regex.groupindex
-
-        def gone(found: re.Match[str]) -> str:
-            self._count(pattern.name)
-            return f"{found['keep']}{_GONE}:{pattern.name}]" if keeps else f"{_GONE}:{pattern.name}]"
-
-        return pattern.regex.sub(gone, text)
-
-    def named(self, key: str, value: Any) -> Any:
-        """The value of an object's member: gone whole when the key says that it is a secret."""
-        if isinstance(value, str) and len(value) > 2 and not value.startswith(_GONE) and _NAMED.fullmatch(key):
-            self._count("named")
-            return f"{_GONE}:named]"
+    def tree(self, value: Any, name: str = "") -> Any:
+        """A JSON value with `text` over all its strings and names. ``name``: of the member it is in."""
+        if isinstance(value, str):
+            return self.text(value, name)
+        if isinstance(value, dict):
+            told = _told_name(value)
+            return {
+                self._plain(str(key), self._in_references): self.tree(
+                    item, told if told and key == "value" else str(key)
+                )
+                for key, item in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.tree(item, name) for item in value]
         return value
 
-    def _count(self, name: str) -> None:
-        self.counts[name] = self.counts.get(name, 0) + 1
+    def _text(self, text: str, name: str, depth: int) -> str:
+        if not text:
+            return text
+        if self._is_secret(name, text):
+            self.counts["named"] += 1
+            return self._pseudonyms.instead("named", text)
+        if depth and text.lstrip()[:1] in ("{", "["):
+            inside = json_texts.changed(text, lambda key, told: self._text(told, key, depth - 1))
+            if inside is not None:
+                return text if inside == text else inside
+        leaf = name.rpartition(".")[2]
+        return self._plain(text, self._in_references if names.is_reference(leaf) else self._in_texts)
+
+    def _is_secret(self, name: str, text: str) -> bool:
+        """Whether the name of a member, or the last part of a dotted one, says that its value is a secret."""
+        if not name or len(text) < 3 or self._secret_name is None or STANDS_IN.fullmatch(text):
+            return False
+        return self._secret_name(name.rpartition(".")[2]) and not self._allowed(text)
+
+    def _plain(self, text: str, detectors: Sequence[Detector]) -> str:
+        for _ in range(_ROUNDS):
+            found = self._found(text, detectors)
+            if not found:
+                break
+            text = self._without(text, found)
+        return text
+
+    def _found(self, text: str, detectors: Sequence[Detector]) -> list[Found]:
+        """What detectors find, in order and apart from each other; earlier detectors first at one place."""
+        found = [one for detector in detectors for one in detector(text)]
+        if not found:
+            return found
+        gone = [one.span() for one in STANDS_IN.finditer(text)]
+        apart, end, place = list[Found](), 0, 0
+        for one in sorted(found, key=lambda one: one.start):
+            while place < len(gone) and gone[place][1] <= one.start:
+                place += 1
+            over = place < len(gone) and gone[place][0] < one.end
+            if one.start >= end and not over and not self._allowed(text[one.start : one.end]):
+                apart.append(one)
+                end = one.end
+        return apart
+
+    def _without(self, text: str, found: Sequence[Found]) -> str:
+        made, end = list[str](), 0
+        for one in found:
+            self.counts[one.kind] += 1
+            instead = self._pseudonyms.instead(one.kind, text[one.start : one.end])
+            quoted = one.kind in _NUMBERS and _A_NUMBER_IN_JSON.search(before(text, one.start, 16))
+            made += (text[end : one.start], f"{quoted[1]}{instead}{quoted[1]}" if quoted else instead)
+            end = one.end
+        return "".join((*made, text[end:]))
+
+    def _deny(self, text: str) -> Iterator[Found]:
+        for number, form in enumerate(self._denied, 1):
+            for found in form.finditer(text):
+                if found.group():
+                    yield Found(*found.span(), f"denied_{number}")
+
+    def _allowed(self, value: str) -> bool:
+        return any(form.fullmatch(value) for form in self._allow)
 
 
-def _compiled(text: str) -> re.Pattern[str]:
+def _told_name(pair: dict[Any, Any]) -> str:
+    """The name in ``{"name": "authorization", "value": …}``, as lists of headers and attributes are written."""
+    told = pair.get("name", pair.get("key")) if "value" in pair else None
+    return told if isinstance(told, str) else ""
+
+
+def _compiled(key: str, text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise SettingsError(
-            f"[capture] redact: {text!r} is no regular expression: {error}; mend or remove it"
-        ) from None
+        raise SettingsError(f"[capture] {key}: {text!r} is no regular expression: {error}; mend or remove it") from None

@@ -21,7 +21,7 @@ from millstream.errors import SettingsError, nearest
 from millstream.settings import Section, Settings
 
 PREFIX = "MILLSTREAM_"
-NOT_SETTINGS = frozenset({"MILLSTREAM_TOKEN", "MILLSTREAM_DEBUG"})
+NOT_SETTINGS = frozenset({"MILLSTREAM_TOKEN", "MILLSTREAM_DEBUG", "MILLSTREAM_REDACT_KEY"})
 """Variables with our prefix that are read elsewhere."""
 
 

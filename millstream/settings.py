@@ -14,6 +14,8 @@ Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e10)]
 PositiveSeconds: TypeAlias = Annotated[float, Meta(gt=0, le=1e10)]
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Amount: TypeAlias = Annotated[float, Meta(ge=0)]
+RedactionKind: TypeAlias = Literal["secrets", "entropy", "email", "phone", "card", "iban", "ip"]
+"""What the edge can take out; see `millstream.capture.redaction`."""
 
 
 class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,8 +73,11 @@ class Workers(Section, frozen=True, kw_only=True):
 
 
 class Capture(Section, frozen=True, kw_only=True):
-    """The edge: bounds and redaction before anything reaches the log. ``shares``: how many of the
-    tasks go to train, held out and report, where the caller gives no split.
+    """The edge: bounds and redaction before anything reaches the log (docs/capture.md). ``redact``: the kinds that
+    are taken out. ``redact_fields``: further names whose values are secrets. ``redact_deny``, ``redact_allow``:
+    regular expressions of what always goes, and of finds that stay. ``redact_key_env``: the environment variable
+    that holds the key of pseudonyms; without it there are none. ``shares``: how many of the tasks go to train,
+    held out and report, where the caller gives no split.
     """
 
     max_text_bytes: Count = 65_536
@@ -80,7 +85,11 @@ class Capture(Section, frozen=True, kw_only=True):
     flush_ms: Whole = 50
     queue_events: Count = 10_000
     spool_bytes: Whole = 256_000_000
-    redact: tuple[str, ...] = ()
+    redact: tuple[RedactionKind, ...] = ("secrets", "entropy")
+    redact_fields: tuple[str, ...] = ()
+    redact_deny: tuple[str, ...] = ()
+    redact_allow: tuple[str, ...] = ()
+    redact_key_env: str = "MILLSTREAM_REDACT_KEY"
     shares: tuple[Amount, Amount, Amount] = (0.8, 0.1, 0.1)
 
 

@@ -1,86 +1,198 @@
-"""Secrets are found by their shape, and what is no secret stays."""
+"""What redaction leaves: a mark or a pseudonym in place of a secret, and everything else as it was."""
 
 from __future__ import annotations
+
+import json
+import subprocess
+import sys
 
 import pytest
 
 from millstream.capture.redaction import Redactor
 from millstream.errors import SettingsError
+from millstream.settings import Capture
 
-SECRETS = {
-    "openai_key": "sk-proj-abcdefGHIJ0123456789",
-    "aws_key": "AKIAIOSFODNN7EXAMPLE",
-    "github_token": "ghp_" + "a1B2" * 9,
-    "slack_token": "xoxb-123456789012-abcdef",
-    "google_key": "AIza" + "Sy0123456789abcdefghijklmnopqrstuvw",
-    "huggingface_token": "hf_" + "abcdEFGH" * 4,
-    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
-    "private_key": "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
-}
+ALL = ("secrets", "entropy", "email", "phone", "card", "iban", "ip")
+KEY = "k" * 32
 
 
-@pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_of_a_known_shape_goes_and_its_surroundings_stay(name):
-    """Only the secret itself is replaced, by its pattern's name, and it is counted."""
-    redactor = Redactor()
-    text = f"before {SECRETS[name]} after"
-    assert redactor.suspects(text.encode())
-    assert redactor.text(text) == f"before [REDACTED:{name}] after"
-    assert redactor.counts == {name: 1}
+def redactor(**rules):
+    return Redactor(Capture(**rules))
+
+
+@pytest.fixture
+def key(monkeypatch):
+    monkeypatch.setenv("MILLSTREAM_REDACT_KEY", KEY)
+
+
+@pytest.mark.parametrize(
+    ("text", "clean", "kind"),
+    [
+        ("password=hunter2 next", "password=[REDACTED:password] next", "password"),
+        ("authorization: Bearer abcdefgh12345", "authorization: Bearer [REDACTED:bearer]", "bearer"),
+        ("postgres://ann:pw@db/x", "postgres://ann:[REDACTED:url_password]@db/x", "url_password"),
+        ("use sk-proj-abcdefGHIJ0123456789.", "use [REDACTED:openai_key].", "openai_key"),
+        ("mail ann@example.com", "mail [REDACTED:email]", "email"),
+        ("card 4111 1111 1111 1111", "card [REDACTED:card]", "card"),
+        ("to DE89370400440532013000", "to [REDACTED:iban]", "iban"),
+        ("call +1 415 555 0132", "call [REDACTED:phone]", "phone"),
+        ("from 172.18.0.2", "from [REDACTED:ip]", "ip"),
+    ],
+)
+def test_a_find_goes_and_its_surroundings_stay(text, clean, kind):
+    """It is counted by its kind; doing it again changes and counts nothing."""
+    made = redactor(redact=ALL)
+    assert made.suspects(text.encode())
+    assert made.text(text) == clean
+    assert made.counts == {kind: 1}
+    assert made.text(clean) is clean
+    assert made.counts == {kind: 1}
+
+
+def test_secrets_are_on_and_personal_data_is_not_by_default():
+    """Each kind is taken out where it is set, and only there."""
+    texts = {
+        "email": "ann@example.com",
+        "phone": "+1 415 555 0132",
+        "card": "4111 1111 1111 1111",
+        "iban": "DE89370400440532013000",
+        "ip": "from 172.18.0.2",
+    }
+    for kind, text in texts.items():
+        assert redactor().text(text) is text
+        assert redactor(redact=(kind,)).text(text) != text
+        assert redactor(redact=tuple(k for k in ALL if k != kind)).text(text) == text
+    assert redactor(redact=()).text("password=hunter2") == "password=hunter2"
+    assert redactor().text("password=hunter2") != "password=hunter2"
+
+
+@pytest.mark.usefixtures("key")
+def test_with_a_key_the_same_value_is_the_same_pseudonym():
+    """However it is written, in whatever text; another value or kind is another one. The key shows nowhere."""
+    made = redactor(redact=ALL)
+    first, again = made.text("mail Ann@Example.com now"), made.text("ann@example.com")
+    assert first == f"mail {again} now"
+    assert again.startswith("<email:")
+    assert len(again) == len("<email:0123456789abcdef>")
+    assert made.text("4111-1111-1111-1111") == made.text("4111 1111 1111 1111")
+    assert made.text("bob@example.com") != again
+    assert made.text(again) is again
+    assert made.counts == {"email": 3, "card": 2}
+    assert KEY not in repr(vars(made)) + repr(vars(made._pseudonyms))
+
+
+def test_pseudonyms_are_the_same_in_every_process_with_the_key_and_differ_with_another():
+    """The key is all that they rest on."""
+    code = (
+        "from millstream.capture.redaction import Redactor; from millstream.settings import Capture;"
+        "print(Redactor(Capture(redact=('email',))).text('ann@example.com'))"
+    )
+
+    def told(value, seed):
+        environ = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed, "MILLSTREAM_REDACT_KEY": value}
+        done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert told(KEY, "1") == told(KEY, "2")
+    assert told(KEY, "1") != told("j" * 32, "1")
+    assert told("", "1") == "[REDACTED:email]"
+
+
+def test_a_key_that_is_no_key_is_refused(monkeypatch):
+    """Without saying what it is."""
+    monkeypatch.setenv("MILLSTREAM_REDACT_KEY", "short-key")
+    with pytest.raises(SettingsError, match="MILLSTREAM_REDACT_KEY holds fewer than 16 letters") as refused:
+        redactor()
+    assert "short-key" not in str(refused.value)
+    assert redactor(redact_key_env="").text("password=hunter2") == "password=[REDACTED:password]"
+
+
+def test_what_the_user_denies_always_goes_and_what_is_allowed_stays():
+    """Expressions of the user: denied ones are counted apart; an allowed find stays, whatever finds it."""
+    made = redactor(
+        redact=("email", "secrets"), redact_deny=(r"ACME-\d{4}",), redact_allow=(r".*@example\.com", "hunter2")
+    )
+    assert made.suspects(b"anything")
+    assert made.text("card ACME-1234.") == "card [REDACTED:denied_1]."
+    assert made.text("ann@example.com, bob@example.org") == "ann@example.com, [REDACTED:email]"
+    assert made.text("password=hunter2") == "password=hunter2"
+    assert made.tree({"password": "hunter2", "passcode": "hunter3"}) == {
+        "password": "hunter2",
+        "passcode": "[REDACTED:named]",
+    }
+
+
+@pytest.mark.parametrize("key", ["redact_deny", "redact_allow"])
+def test_a_bad_expression_is_a_settings_error(key):
+    """The message names the key, the expression and the mend."""
+    with pytest.raises(SettingsError, match=rf"\[capture\] {key}: '\(' is no regular expression"):
+        redactor(**{key: ("(",)})
+
+
+def test_members_of_objects_go_by_their_names():
+    """A member called like a secret loses its texts whole; pairs of name and value, and lists, count as members."""
+    made = redactor(redact_fields=("member no",))
+    assert made.tree({"db_password": "plain words", "question": "plain words"}) == {
+        "db_password": "[REDACTED:named]",
+        "question": "plain words",
+    }
+    assert made.tree({"gen_ai.api_key": "abc", "MemberNo": "A1-2", "password": 3}) == {
+        "gen_ai.api_key": "[REDACTED:named]",
+        "MemberNo": "[REDACTED:named]",
+        "password": 3,
+    }
+    assert made.tree({"api_keys": [], "password": ["abc", "def"]})["password"] == ["[REDACTED:named]"] * 2
+    assert made.tree([{"name": "Authorization", "value": "abc"}, {"key": "x-api-key", "value": "abc"}]) == [
+        {"name": "Authorization", "value": "[REDACTED:named]"},
+        {"key": "x-api-key", "value": "[REDACTED:named]"},
+    ]
+
+
+def test_a_schema_that_declares_a_secret_stays():
+    """What a tool takes is told by its name, and no secret."""
+    schema = {
+        "name": "login",
+        "parameters": {
+            "type": "object",
+            "properties": {"password": {"type": "string", "description": "The user's password"}},
+            "required": ["password"],
+        },
+    }
+    assert redactor(redact=ALL).tree(schema) == schema
+
+
+def test_ids_keep_linking():
+    """An id that looks random or like a card is none; a real key in one goes all the same."""
+    made = redactor(redact=ALL)
+    ids = {"tool_call_id": "4111111111111111", "id": "C2br7Phv2Bb3iNMC7kLh7iFZ2g20tUojktZC93nA", "traceId": "1" * 32}
+    assert made.tree(ids) == ids
+    assert made.tree({"id": "sk-proj-abcdefGHIJ0123456789"}) == {"id": "[REDACTED:openai_key]"}
 
 
 @pytest.mark.parametrize(
     ("text", "clean"),
     [
-        ("password=hunter2 next", "password=[REDACTED:password] next"),
-        ("DB_PASSWORD='a b c'", "DB_PASSWORD='[REDACTED:password]'"),
-        ('{"api_key": "abc def", "n": 1}', '{"api_key": "[REDACTED:password]", "n": 1}'),
-        ('{\\"password\\": \\"hunter2\\"}', '{\\"password\\": \\"[REDACTED:password]\\"}'),
-        ("authorization: Bearer abcdefgh12345", "authorization: Bearer [REDACTED:bearer]"),
-        ("postgres://ann:pw@db/x", "postgres://ann:[REDACTED:url_password]@db/x"),
+        (
+            '{"password" : "p w",  "n":1.10, "big":12345678901234567890123}',
+            '{"password" : "[REDACTED:named]",  "n":1.10, "big":12345678901234567890123}',
+        ),
+        ('{"a": "mail ann@example.com \\"now\\""}', '{"a": "mail [REDACTED:email] \\"now\\""}'),
+        ('[1.0, 4111111111111111, "4111111111111111"]', '[1.0, 4111111111111111, "[REDACTED:card]"]'),
+        (
+            '{"x": "{\\"password\\": \\"p w\\", \\"n\\": 1.50}"}',
+            '{"x": "{\\"password\\": \\"[REDACTED:named]\\", \\"n\\": 1.50}"}',
+        ),
+        ('{"\\u0070assword": "p w"}', '{"\\u0070assword": "[REDACTED:named]"}'),
+        ('{"password": ["a b c"], "x": ["a b c"]}', '{"password": ["[REDACTED:named]"], "x": ["a b c"]}'),
+        ('[{"password": "abc"}, "abc"]', '[{"password": "[REDACTED:named]"}, "abc"]'),
+        ('{"password": "abc"}\n{"n": 1e3}\n', '{"password": "[REDACTED:named]"}\n{"n": 1e3}\n'),
+        ('The card: {"card": 4111111111111111, "n": 2}', 'The card: {"card": "[REDACTED:card]", "n": 2}'),
+        ('{\\"card\\": 4111111111111111', '{\\"card\\": \\"[REDACTED:card]\\"'),
     ],
 )
-def test_a_value_with_a_telling_name_goes_and_the_name_stays(text, clean):
-    """Passwords and keys in assignments, JSON, headers and URLs; redacting twice changes nothing more."""
-    redactor = Redactor()
-    assert redactor.suspects(text.encode())
-    assert redactor.text(text) == clean
-    assert redactor.text(clean) == clean
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "the secret: keep costs low",
-        "a risk-adjusted, task-oriented-and-well-described approach",
-        "tokens: 1200, token_ids [1, 2]",
-        "see https://example.com/a?b=c and mail ann@example.com",
-        "the Asian market, 4,300 (in thousands)",
-    ],
-)
-def test_what_is_no_secret_stays(text):
-    """Ordinary texts come back as the same object."""
-    redactor = Redactor()
-    assert redactor.text(text) is text
-    assert redactor.counts == {}
-
-
-def test_what_users_name_is_redacted_too():
-    """An expression of [capture] redact runs on every text."""
-    redactor = Redactor([r"ACME-\d{4}"])
-    assert redactor.suspects(b"anything")
-    assert redactor.text("card ACME-1234.") == "card [REDACTED:custom_1]."
-
-
-def test_a_bad_expression_is_a_settings_error():
-    """The message names the expression and the mend."""
-    with pytest.raises(SettingsError, match=r"\[capture\] redact: '\(' is no regular expression"):
-        Redactor(["("])
-
-
-def test_members_of_objects_go_by_their_names():
-    """A member called like a secret loses its value whole, whatever the value looks like."""
-    redactor = Redactor()
-    assert redactor.named("db_password", "plain words here") == "[REDACTED:named]"
-    assert redactor.named("question", "plain words here") == "plain words here"
-    assert redactor.named("password", 3) == 3
+def test_json_in_a_text_stays_json_with_its_numbers_as_they_were_written(text, clean):
+    """Inside a text that is JSON, JSON of JSON or JSON lines, texts change and not one other byte."""
+    made = redactor(redact=ALL)
+    assert made.suspects(json.dumps(text).encode())
+    assert made.text(text) == clean
+    assert made.text(clean) == clean
