@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from millstream import settings
 from millstream.capture.bounds import bound_texts, flagged, rewritten
 from millstream.capture.redaction import Redactor
+from millstream.capture.shared import Shared
 from millstream.events import AnyEvent, ModelResponded, TrajectoryEnded, TrajectoryStarted
 from millstream.repair import sound_event
 
@@ -28,8 +29,8 @@ _encode = msgspec.json.Encoder().encode
 class Edge:
     """Turns events into the bytes that may be stored. Not thread-safe: one thread feeds it."""
 
-    def __init__(self, capture: settings.Capture) -> None:
-        self.redactor = Redactor(capture)
+    def __init__(self, capture: settings.Capture, shared: Shared | None = None) -> None:
+        self.redactor = Redactor(capture, shared.tally if shared else None)
         self._text_bytes = capture.max_text_bytes
         self._event_bytes = capture.max_event_bytes
         self._redacted: OrderedDict[str, None] = OrderedDict()

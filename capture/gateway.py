@@ -21,6 +21,7 @@ from millstream.capture.edge import Edge
 from millstream.capture.importers.reading import decoded
 from millstream.capture.otlp import Refused, Signal
 from millstream.capture.raw import RawEdge
+from millstream.capture.shared import Shared
 from millstream.capture.shipping import HEADERS, Line, by_partition, messages
 from millstream.codec import decode_lines
 from millstream.errors import EventError, Unavailable, Undecodable
@@ -71,6 +72,7 @@ class Gateway:
     ) -> None:
         self._log, self._rules, self._capture, self._protobuf = log, rules, capture, protobuf
         self._inside = 0
+        self.shared = Shared()
 
     async def otlp(self, request: Request) -> Response:
         """A request in OTLP; the answer is in its encoding, errors too."""
@@ -111,7 +113,7 @@ class Gateway:
         body = unzipped(request, self._rules.max_unzipped_bytes)
         document = _document(body) if encoding == JSON else self._protobuf(body, signal)
         taken, lines = Taken(), list[Line]()
-        for part in otlp.parts(document, signal, RawEdge(self._capture)):
+        for part in otlp.parts(document, signal, RawEdge(self._capture, self.shared)):
             if isinstance(part, Refused):
                 taken.rejected.append(part.reason)
                 continue
@@ -125,7 +127,7 @@ class Gateway:
 
     def _lines(self, request: Request) -> Taken:
         body = unzipped(request, self._rules.max_unzipped_bytes)
-        taken, lines, edge = Taken(), list[Line](), Edge(self._capture)
+        taken, lines, edge = Taken(), list[Line](), Edge(self._capture, self.shared)
         for number, (event, _) in enumerate(decode_lines(body), 1):
             if isinstance(event, EventError):
                 taken.rejected.append(f"line {number}: {event}")

@@ -16,6 +16,7 @@ import msgspec
 from millstream import settings
 from millstream.capture.bounds import each_text
 from millstream.capture.redaction import Redactor
+from millstream.capture.shared import Shared
 from millstream.dialects.cuts import cut
 from millstream.errors import TooLarge
 from millstream.repair import sound
@@ -28,8 +29,8 @@ _SHRINKS = (8192, 1024, 256)
 class RawEdge:
     """Turns spans into the bytes that may be stored. Not thread-safe."""
 
-    def __init__(self, capture: settings.Capture) -> None:
-        self.redactor = Redactor(capture)
+    def __init__(self, capture: settings.Capture, shared: Shared | None = None) -> None:
+        self.redactor = Redactor(capture, shared.tally if shared else None)
         self._text_bytes = capture.max_text_bytes
         self._line_bytes = capture.max_event_bytes
 

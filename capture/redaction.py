@@ -20,6 +20,7 @@ from millstream.capture.detectors import accounts, contacts, entropy, hosts, jso
 from millstream.capture.detectors.base import Detector, Found, before
 from millstream.capture.detectors.prefilter import prefilter
 from millstream.capture.pseudonyms import STANDS_IN, Pseudonyms, key_from
+from millstream.capture.shared import Tally
 from millstream.errors import SettingsError
 
 _BY_KIND: Final[dict[str, tuple[Detector, ...]]] = {
@@ -43,12 +44,14 @@ _DEEPEST: Final = 64
 class Redactor:
     """Replaces what detectors find in texts and JSON values, and counts it by kind.
 
-    Raises `SettingsError` for a bad expression, or a key that is too short. Not thread-safe.
+    ``tally`` counts beside it, for all of a process. Raises `SettingsError` for a bad expression, or a key that is
+    too short. Not thread-safe.
     """
 
-    def __init__(self, capture: settings.Capture | None = None) -> None:
+    def __init__(self, capture: settings.Capture | None = None, tally: Tally | None = None) -> None:
         rules = capture or settings.Capture()
         self.counts: Counter[str] = Counter()
+        self._tally = tally
         self._pseudonyms = Pseudonyms(key_from(rules.redact_key_env))
         self._allow = [_compiled("redact_allow", text) for text in rules.redact_allow]
         self._denied = [_compiled("redact_deny", text) for text in rules.redact_deny]
@@ -90,7 +93,7 @@ class Redactor:
         if not text:
             return text
         if self._is_secret(name, text):
-            self.counts["named"] += 1
+            self._count("named")
             return self._pseudonyms.instead("named", text)
         if depth and text.lstrip()[:1] in ("{", "["):
             inside = json_texts.changed(text, lambda key, told: self._text(told, key, depth - 1))
@@ -132,12 +135,17 @@ class Redactor:
     def _without(self, text: str, found: Sequence[Found]) -> str:
         made, end = list[str](), 0
         for one in found:
-            self.counts[one.kind] += 1
+            self._count(one.kind)
             instead = self._pseudonyms.instead(one.kind, text[one.start : one.end])
             quoted = one.kind in _NUMBERS and _A_NUMBER_IN_JSON.search(before(text, one.start, 16))
             made += (text[end : one.start], f"{quoted[1]}{instead}{quoted[1]}" if quoted else instead)
             end = one.end
         return "".join((*made, text[end:]))
+
+    def _count(self, kind: str) -> None:
+        self.counts[kind] += 1
+        if self._tally is not None:
+            self._tally.add(kind)
 
     def _deny(self, text: str) -> Iterator[Found]:
         for number, form in enumerate(self._denied, 1):

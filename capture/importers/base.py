@@ -23,6 +23,7 @@ from millstream.capture.importers.chat import events
 from millstream.capture.importers.formats import FORMATS, Format, format_of
 from millstream.capture.importers.reading import Row, RowProblem, files, rows
 from millstream.capture.raw import RawEdge
+from millstream.capture.shared import Shared
 from millstream.capture.shipping import HEADERS, Line, by_partition, messages
 from millstream.codec import digest
 from millstream.errors import EventError, SettingsError, Undecodable, nearest
@@ -51,17 +52,22 @@ class Imported(Struct, kw_only=True):
     events: int = 0
     records: int = 0
     bytes: int = 0
+    redacted: dict[str, int] = msgspec.field(default_factory=dict)
     problems: list[RowProblem] = msgspec.field(default_factory=list)
 
 
-def import_paths(paths: Sequence[Path], options: Options = Options()) -> Iterator[Message | RowProblem]:  # noqa: B008 - frozen
+def import_paths(
+    paths: Sequence[Path],
+    options: Options = Options(),  # noqa: B008 - frozen
+    shared: Shared | None = None,
+) -> Iterator[Message | RowProblem]:
     """Records, each of one trajectory, and problems, in the order of the files.
 
     Raises `SettingsError` for a path that is not there or a format that is unknown, before the first record.
     """
     if options.format not in FORMATS:
         raise SettingsError(f"unknown import format {options.format!r}{nearest(options.format, list(FORMATS))}")
-    return _imported(files(list(paths)), options)
+    return _imported(files(list(paths)), options, shared or Shared())
 
 
 def import_into(log: Log, paths: Sequence[Path], options: Options = Options(), *, dry_run: bool = False) -> Imported:  # noqa: B008 - frozen
@@ -70,7 +76,8 @@ def import_into(log: Log, paths: Sequence[Path], options: Options = Options(), *
     known: set[str] = set()
     held: dict[tuple[tuple[str, str], ...], list[Line]] = {}
     size = 0
-    for item in import_paths(paths, options):
+    shared = Shared()
+    for item in import_paths(paths, options, shared):
         if isinstance(item, RowProblem):
             result.problems.append(item)
             continue
@@ -84,6 +91,7 @@ def import_into(log: Log, paths: Sequence[Path], options: Options = Options(), *
             held, size = {}, 0
     _append(log, held, result, dry_run=dry_run)
     result.trajectories = len(known)
+    result.redacted = shared.tally.counts
     return result
 
 
@@ -100,17 +108,17 @@ def _append(
             result.bytes += sum(len(message.value or b"") for message in made)
 
 
-def _imported(paths: list[Path], options: Options) -> Iterator[Message | RowProblem]:
+def _imported(paths: list[Path], options: Options, shared: Shared) -> Iterator[Message | RowProblem]:
     for path in paths:
-        yield from _File(path, options).read()
+        yield from _File(path, options, shared).read()
 
 
 class _File:
     """One file: what its rows share, counted first, and its rows turned into records."""
 
-    def __init__(self, path: Path, options: Options) -> None:
+    def __init__(self, path: Path, options: Options, shared: Shared) -> None:
         self._path, self._options = path, options
-        self._edge, self._raw_edge = Edge(options.capture), RawEdge(options.capture)
+        self._edge, self._raw_edge = Edge(options.capture, shared), RawEdge(options.capture, shared)
         self._sizes: Counter[str] = Counter()
         self._seen: Counter[str] = Counter()
         self._same: Counter[str] = Counter()

@@ -100,4 +100,6 @@ def import_(ctx: click.Context, paths: tuple[Path, ...], kind: str, lineage: str
     else:
         told = "would import" if dry_run else "imported"
         click.echo(f"{told} {result.trajectories} runs, {result.events} events; {len(result.problems)} bad rows")
+        if result.redacted:
+            click.echo("taken out: " + ", ".join(f"{number} {kind}" for kind, number in result.redacted.items()))
     return PARTLY if result.problems else 0

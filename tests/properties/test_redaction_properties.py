@@ -50,11 +50,7 @@ names = st.sampled_from(["password", "text", "api_key", "id", "n", "value", "nam
 )
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(names, inner, max_size=4)
-        | inner.map(lambda value: json.dumps(value))
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4) | inner.map(json.dumps),
     max_leaves=12,
 )
 
