@@ -25,19 +25,30 @@ SEARCHED: Final = 200_000
 """How many characters are searched."""
 
 _TAG = re.compile(rf"<(?=\s*/?\s*{TAG}\b)", re.IGNORECASE)
+_WORD_FOR_JUDGE: Final = r"(grader|judge|evaluator|reviewer)"
+_OF_THE_TASK: Final = r"(all|any|every|previous|prior|above|earlier|preceding|these|those|your|my|grading|scoring)"
+_BEST: Final = r"(\d|pass|full|max|perfect|correct|high)"
 _SIGNS: Final = {
-    "verdict token": r"\[\[\s*[\w.+-]{1,12}(\s*/\s*\d+)?\s*\]\]",
+    "verdict token": r"\[\[\s*(\d{1,3}([.,]\d+)?(\s*/\s*\d+)?|[ABC]|tie|pass(ed)?|fail(ed)?|(in)?correct|yes|no|"
+    r"win(ner)?)\s*\]\](?!\(#)",
     "role mark": r"<\|?\s*/?(im_start|im_end|system|eot_id|start_header_id|end_of_turn)\b|\[/?INST\]"
-    r"|^\W{0,4}(system|developer|assistant)\s*(prompt|message|note)?\s*:",
+    r"|^\W{0,4}(system|developer)\s*(prompt|message|note)?\s*:",
     "closed quotation": rf"<\s*/\s*({TAG}|candidate|submission|response_to_grade|student_answer|model_output)\b",
-    "order to forget": r"\b(ignore|disregard|forget|override|bypass)\b\W+(\w+\W+){0,4}"
-    r"(instructions?|prompts?|rubrics?|criteria|guidelines|rules)\b",
-    "order to score": r"\b(output|give|assign|award|return|respond with|set|print|reply with)\b\W+(\w+\W+){0,5}"
-    r"(score|rating|grade|marks?|verdict)\b\W+(\w+\W+){0,2}(\d|pass|full|max|perfect|correct|high)",
+    "order to forget": r"\b(ignore|disregard|forget|override|bypass)\b\W+"
+    rf"(((\w+\W+){{0,3}}?{_OF_THE_TASK}\W+(\w+\W+){{0,3}}|(the\W+)?)(instructions?|prompts?|rubrics?)"
+    rf"|(\w+\W+){{0,3}}?{_OF_THE_TASK}\W+(\w+\W+){{0,3}}(criteria|guidelines|rules))\b",
+    "order to score": r"\b(output|give|assign|award|respond with|reply with)\b\W+(\w+\W+){0,5}"
+    rf"(score|rating|grade|marks?|verdict)\b\W+(\w+\W+){{0,2}}{_BEST}"
+    rf"|\b(return|print|set)\s+(\w+\s+){{0,3}}(score|rating|grade|verdict)\s+(\w+\s+){{0,2}}{_BEST}",
     "claim of a score": r"\b(score|rating|grade|verdict)\W{0,3}(:|=|is|of)\W{0,3}(\d+|full|perfect)\b\s*(/|out of)",
-    "verdict in JSON": r"[\"'](verdict|score|rating|winner)[\"']\s*:|[\"']steps[\"']\s*:.{0,400}[\"']result[\"']\s*:",
-    "word to the judge": r"\b(dear|attention|note to( the)?|hey|as( the| a)?)\W+(grader|judge|evaluator|reviewer)\b"
-    r"|\b(grader|judge|evaluator)\W+(must|should|please|shall|will now)\b",
+    "verdict in JSON": r"\{\s*[\"'](verdict|score|rating|winner|grade)[\"']\s*:\s*"
+    r"([\"'][^\"']{0,40}[\"']|[\w.+-]{1,20})\s*(\}|,\s*[\"'](reason|explanation|rationale|justification|feedback|confidence)[\"']\s*:)"
+    r"|[\"'](steps|reason|explanation|rationale|justification)[\"']\s*:.{0,400}[\"'](result|verdict|score|rating|winner)"
+    r"[\"']\s*:",
+    "word to the judge": rf"\b(dear|attention|note to( the)?|hey)\W+{_WORD_FOR_JUDGE}\b"
+    rf"|\bas( the| a)?\W+{_WORD_FOR_JUDGE}\W+you\b"
+    rf"|\b{_WORD_FOR_JUDGE}\W+(must|should|please|shall|will now)\W+(\w+\W+){{0,2}}"
+    r"(accept|give|score|rate|mark|pass|ignore|output|assign|approve|be (kind|lenient|generous))\b",
 }
 _PATTERNS: Final = {name: re.compile(sign, re.IGNORECASE | re.MULTILINE | re.DOTALL) for name, sign in _SIGNS.items()}
 
