@@ -16,6 +16,7 @@ from millstream.bootstrap import Runtime
 from millstream.console.audit import audit
 from millstream.ledger import read_all
 from millstream.loading import load
+from millstream.ndjson import filled
 from millstream.ports import Log, Message, Record
 from millstream.topics import BUFFER_EVENTS, DEAD_LETTERS, GRADES, TELEMETRY, TRAJECTORIES
 
@@ -38,7 +39,7 @@ def records(log: Log, topic: str) -> Iterator[Record]:
 def lines(log: Log, topic: str) -> Iterator[dict[str, Any]]:
     """Every line of a topic."""
     for record in records(log, topic):
-        yield from (msgspec.json.decode(line) for line in (record.value or b"").split(b"\n") if line)
+        yield from (msgspec.json.decode(line) for line in filled(record.value))
 
 
 def outcome(log: Log) -> Outcome:

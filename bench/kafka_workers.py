@@ -27,6 +27,7 @@ from services import KafkaNode, RedisServer, ServiceFailed, missing_for_kafka, m
 from millstream.bootstrap.runtime import Runtime
 from millstream.ledger import read_all
 from millstream.loading import load
+from millstream.ndjson import filled
 from millstream.partition import partition_of
 from millstream.ports import Message
 
@@ -164,7 +165,7 @@ class Mill:
 def records_of(file: Path, a_record: int) -> list[tuple[int, Message]]:
     """(partition, message) of a file's events: each record holds events of one partition, as the SDK sends them."""
     log_bench = neighbour("log")
-    lines = [line for group in log_bench.appends(file) for message in group for line in message.value.split(b"\n")]
+    lines = [line for group in log_bench.appends(file) for message in group for line in filled(message.value)]
     waiting: dict[int, list[bytes]] = {}
     found = []
     for line in lines:
@@ -192,7 +193,7 @@ def whole(records: list[tuple[int, Message]]) -> int:
     seen: dict[str, set[str]] = {}
     ends: dict[str, int] = {}
     for _, message in records:
-        for line in (message.value or b"").split(b"\n"):
+        for line in filled(message.value):
             event = msgspec.json.decode(line, type=Named)
             seen.setdefault(event.trajectory_id, set()).add(event.id)
             if event.kind == "TrajectoryEnded":
@@ -263,7 +264,7 @@ def latencies(mill: Mill, records: list[tuple[int, Message]], events_per_s: floa
     ended: dict[str, int] = {}
     for partition in range(PARTITIONS):
         for record in read_all(mill.log, "telemetry", partition):
-            for line in (record.value or b"").split(b"\n"):
+            for line in filled(record.value):
                 name = msgspec.json.decode(line, type=Named).trajectory_id
                 ended[name] = max(record.log_ms, ended.get(name, 0))
     graded: dict[str, int] = {}

@@ -25,6 +25,7 @@ from millstream.graders.registry import Grader
 from millstream.graders.reward import Formula
 from millstream.graders.running import GraderSet
 from millstream.ledger import read_all
+from millstream.ndjson import filled
 from millstream.ports import Message
 from millstream.recalls import NONE
 from millstream.rollout import BufferDecision
@@ -106,7 +107,7 @@ def foretold(mill: Embedded, grader: Grader) -> tuple[int, float]:
 def ledger(mill: Embedded) -> BufferLedger:
     found, decode = BufferLedger(), msgspec.json.Decoder(BufferDecision).decode
     for one in read_all(mill.log, "buffer-events"):
-        for line in (one.value or b"").split(b"\n"):
+        for line in filled(one.value):
             found.apply(decode(line))
     return found
 

@@ -17,6 +17,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from millstream.ndjson import filled
+
 _SEGMENT_BYTES = 8_000_000
 _READ_BYTES = 1 << 20
 
@@ -164,4 +166,4 @@ def lost(folder: Path) -> Lost:
 def waiting(folder: Path) -> Iterator[bytes]:
     """Every line that waits in the folder, for people to look at."""
     for path in sorted(folder.glob("*.ndjson")) if folder.is_dir() else ():
-        yield from path.read_bytes().splitlines()
+        yield from filled(path.read_bytes())

@@ -12,6 +12,7 @@ from millstream.console.audit_reading import GRADE
 from millstream.console.audit_report import Books
 from millstream.console.audit_sealed import Downstream, Revision
 from millstream.grade import Grade
+from millstream.ndjson import UNREADABLE, filled
 from millstream.ports import Record
 from millstream.rollout import Position
 from millstream.topics import GRADES, TRAJECTORIES
@@ -61,10 +62,10 @@ def graded(books: Books, found: Downstream) -> Graded:
     """Read ``grades``; a grade id that is there twice must say the same."""
     made = Graded()
     for record in books.reading.records(GRADES.name):
-        for index, line in enumerate(line for line in (record.value or b"").split(b"\n") if line.strip()):
+        for index, line in enumerate(filled(record.value)):
             try:
                 item = _LINE.decode(line)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 if (GRADES.name, record.partition, record.offset, index) not in found.letters:
                     books.differ("unreadable", _at(record), f"neither a grade nor in the dead letters: {error}")
                 continue

@@ -17,6 +17,7 @@ from millstream.console.audit_report import Books
 from millstream.errors import SettingsError
 from millstream.grade import Scored
 from millstream.graders.reward import Formula
+from millstream.ndjson import UNREADABLE, filled
 from millstream.ports import Record
 from millstream.rollout import (
     BufferDecision,
@@ -60,10 +61,10 @@ class RolloutBooks:
     def fill(self) -> None:
         """Count every graded trajectory by its fate and name what is unexplained."""
         for record in self.books.reading.records(BUFFER_EVENTS.name):
-            lines = [line for line in (record.value or b"").split(b"\n") if line.strip()]
+            lines = list(filled(record.value))
             try:
                 decisions = [_DECISION.decode(line) for line in lines]
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 self.books.differ("unreadable", _at(record), f"not a decision: {error}")
                 continue
             self._record(record, decisions)

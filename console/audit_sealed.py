@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from millstream.console.audit_report import Books
 from millstream.events import Link
+from millstream.ndjson import UNREADABLE
 from millstream.ports import Record
 from millstream.streams.dead_letters import DeadLetter
 from millstream.topics import DEAD_LETTERS, TRAJECTORIES
@@ -102,7 +103,7 @@ def downstream(books: Books) -> Downstream:
 def _letter(books: Books, found: Downstream, record: Record) -> None:
     try:
         letter = _LETTER.decode(record.value or b"")
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         books.differ("unreadable", _at(record), f"not a dead letter: {error}")
         return
     if letter.topic_id not in ("", books.reading.ids.get(letter.topic)):
@@ -124,7 +125,7 @@ def _trajectory(books: Books, found: Downstream, record: Record) -> None:
             found.feedback.append(Passed(record.key, event.id, record.partition, record.offset))
             return
         sealed = _SEALED.decode(record.value)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         if (TRAJECTORIES.name, record.partition, record.offset, -1) not in found.letters:
             books.differ("unreadable", _at(record), f"neither a trajectory nor in the dead letters: {error}")
         return

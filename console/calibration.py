@@ -17,6 +17,7 @@ from millstream.graders.calibration.abstention import Threshold, least_labels, t
 from millstream.graders.calibration.agreement import Agreement, agreement
 from millstream.graders.calibration.chart import Chart, chart
 from millstream.graders.calibration.combining import Combination, combine
+from millstream.ndjson import UNREADABLE
 from millstream.ports import Log
 
 PASS, FAIL = "pass", "fail"
@@ -160,7 +161,7 @@ def _read(content: bytes) -> dict[str, _Word]:
             continue
         try:
             row = msgspec.json.decode(line, type=_Label)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise SettingsError(f"labels, line {number}: {error}; a row is {{trajectory_id, label or value}}") from None
         run = row.trajectory_id or row.id
         if not run or (row.value is None and not row.label) or (row.value is not None and not math.isfinite(row.value)):

@@ -13,6 +13,7 @@ from msgspec import Struct
 from millstream import ledger as ledgers
 from millstream.grade import GradeGiven
 from millstream.ledger import read_all
+from millstream.ndjson import filled
 from millstream.policy import AnyPolicyEvent, PolicyLedger
 from millstream.ports import Log, Record
 from millstream.rollout import BufferDecision, GradingFinished
@@ -79,7 +80,7 @@ def records(log: Log, topic: str, as_of_ms: int | None = None) -> Iterator[Recor
 
 def lines(record: Record) -> Iterator[bytes]:
     """The NDJSON lines of a record."""
-    return (line for line in (record.value or b"").split(b"\n") if line)
+    return filled(record.value)
 
 
 def trajectories(log: Log, as_of_ms: int | None = None) -> list[TrajectoryRow]:

@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from millstream.errors import SettingsError
 from millstream.ledger import read_all
+from millstream.ndjson import UNREADABLE
 from millstream.ports import Log, Record
-from millstream.streams.dead_letters import DeadLetter
+from millstream.streams.dead_letters import DeadLetter, original
 from millstream.topics import DEAD_LETTERS
 
 _LETTER = msgspec.json.Decoder(DeadLetter)
@@ -76,7 +77,7 @@ def show(log: Log, identity: str) -> DeadLetter:
     if place < log.partitions(DEAD_LETTERS.name):
         first, end = log.bounds(DEAD_LETTERS.name, place)
         if first <= int(offset) < end:
-            return _LETTER.decode(log.read(DEAD_LETTERS.name, place, int(offset))[0].value or b"")
+            return _letter(log.read(DEAD_LETTERS.name, place, int(offset))[0])
     raise SettingsError(f"there is no dead letter {identity!r}; `millstream dead-letters list` shows those there are")
 
 
@@ -84,4 +85,25 @@ def _letters(log: Log) -> Iterator[tuple[Record, DeadLetter]]:
     for partition in range(log.partitions(DEAD_LETTERS.name)):
         for record in read_all(log, DEAD_LETTERS.name, partition):
             if record.value:
-                yield record, _LETTER.decode(record.value)
+                yield record, _letter(record)
+
+
+def _letter(record: Record) -> DeadLetter:
+    """The letter of a record; one that says so, where the record holds none: another wrote it."""
+    try:
+        return _LETTER.decode(record.value or b"")
+    except UNREADABLE as error:
+        text, encoding = original(record.value or b"")
+        return DeadLetter(
+            stage="",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            index=-1,
+            reason="no_letter",
+            detail=f"not a dead letter: {error}",
+            log_ms=record.log_ms,
+            size=len(record.value or b""),
+            encoding=encoding,
+            original=text,
+        )

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from millstream.events import Interface, Split
 from millstream.grader_events import GraderBook
 from millstream.ledger import read_all
+from millstream.ndjson import filled
 from millstream.policy import Training
 from millstream.ports import Log
 from millstream.rollout import BufferDecision, RolloutAdmitted, RolloutFacts, RolloutId
@@ -43,7 +44,7 @@ def admitted_facts(log: Log, rollout_ids: Iterable[RolloutId]) -> dict[RolloutId
     """What the buffer knew of these rollouts when it admitted them, from ``buffer-events``."""
     wanted, found = set(rollout_ids), {}
     for record in read_all(log, BUFFER_EVENTS.name):
-        for line in (record.value or b"").split(b"\n"):
+        for line in filled(record.value):
             if b"RolloutAdmitted" in line:
                 decision: Any = _DECISION.decode(line)
                 if isinstance(decision, RolloutAdmitted) and decision.rollout_id in wanted:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from millstream.delivery import Marks
+from millstream.ndjson import UNREADABLE, filled
 from millstream.policy import AnyPolicyEvent, PolicyLedger
 from millstream.ports import Log, Message, Record
 from millstream.topics import POLICY_EVENTS
 
 _EVENTS = msgspec.json.Decoder(AnyPolicyEvent)
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 def read_all(
@@ -36,13 +36,13 @@ def policy_events(record: Record) -> list[AnyPolicyEvent | None]:
     """The events of a record of ``policy-events`` (NDJSON), stamped with the log's time; None for a
     line that this version does not read.
     """
-    return [_event(line, record.log_ms) for line in (record.value or b"").split(b"\n") if line]
+    return [_event(line, record.log_ms) for line in filled(record.value)]
 
 
 def _event(line: bytes, log_ms: int) -> AnyPolicyEvent | None:
     try:
         return msgspec.structs.replace(_EVENTS.decode(line), log_ms=log_ms)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 

@@ -161,9 +161,9 @@ def repaired(line: bytes, max_event_bytes: int = MAX_EVENT_BYTES) -> AnyEvent:
         raise TooLarge(f"a line of {len(line)} bytes; the most that is parsed is {MAX_LINE_BYTES}: cut it at the edge")
     cleaner = _Cleaner()
     body = _described(_parsed(line, cleaner))
-    body["flags"] = _with(body.get("flags") or (), cleaner.flags)
     try:
-        event: AnyEvent = msgspec.convert(body, AnyEvent, strict=False)
+        told = msgspec.convert(body.get("flags") or (), tuple[str, ...])
+        event: AnyEvent = msgspec.convert(body | {"flags": _with(told, cleaner.flags)}, AnyEvent, strict=False)
     except msgspec.ValidationError as error:
         raise Undecodable(f"{body['kind']}: {error}; see docs/events.md for its fields") from None
     if len(line) <= max_event_bytes:
@@ -175,7 +175,7 @@ def repaired(line: bytes, max_event_bytes: int = MAX_EVENT_BYTES) -> AnyEvent:
     return event
 
 
-def _with(flags: Any, more: set[str]) -> tuple[str, ...]:
+def _with(flags: tuple[str, ...], more: set[str]) -> tuple[str, ...]:
     return (*flags, *sorted(more - set(flags)))
 
 

@@ -28,6 +28,7 @@ from millstream.grade import Censored, Failed, Grade, GradeGiven, Scored
 from millstream.grader_events import AlarmCleared, AlarmRaised
 from millstream.graders.reward import Formula
 from millstream.ledger import policy_events
+from millstream.ndjson import UNREADABLE, filled
 from millstream.policy import PolicyPromoted, PolicyRolledBack
 from millstream.ports import Output, Record
 from millstream.rollout import GradingFinished
@@ -41,7 +42,7 @@ from millstream.streams.graded_runs import is_feedback
 from millstream.topics import GRADES, POLICY_EVENTS
 
 _LINES = msgspec.json.Decoder(GradeGiven | GradingFinished | Tick)
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, GraderError)
+_UNUSABLE = (*UNREADABLE, GraderError)
 KEPT_SEEN = 20_000
 """Runs that are remembered, so that a second grading of one is not a second run."""
 
@@ -263,13 +264,13 @@ def _counts(before: Grade | None) -> bool:
 def _lines(record: Record) -> list[GradeGiven | GradingFinished | Tick]:
     try:
         return _LINES.decode_lines(record.value or b"")
-    except _UNREADABLE:
+    except _UNUSABLE:
         return list(_each(record.value or b""))
 
 
 def _each(value: bytes) -> Iterator[GradeGiven | GradingFinished | Tick]:
-    for line in value.split(b"\n"):
+    for line in filled(value):
         try:
             yield _LINES.decode(line)
-        except _UNREADABLE:
+        except _UNUSABLE:
             continue

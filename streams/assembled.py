@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct, field
 
 from millstream.ledger import read_all
+from millstream.ndjson import UNREADABLE
 from millstream.ports import Log, Output, Record
 from millstream.streams.dead_letters import DeadLetter, Origin
 from millstream.topics import DEAD_LETTERS, TELEMETRY, TRAJECTORIES
@@ -54,7 +55,7 @@ class Downstream(Struct):
                 self.feedback.add((record.key, _named(record.value or b"").id))
                 return
             sealed = _sealed(record.value or b"")
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return
         if sealed.id not in self.last or self.last[sealed.id].revision < sealed.revision:
             self.last[sealed.id] = sealed.version
@@ -95,7 +96,7 @@ def letter_of(value: bytes) -> DeadLetter | None:
     """The dead letter of a value, None when it is none."""
     try:
         return _letters.decode(value)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from millstream.dialects.reading import Place
 from millstream.errors import Unavailable
+from millstream.ndjson import UNREADABLE
 from millstream.streams.assembly_closed import Stones
 from millstream.streams.assembly_ledger import Ledger
 from millstream.streams.assembly_run import Run
@@ -124,7 +125,7 @@ def load(snapshot: bytes) -> Packed:
     """The snapshot of `dump`. Raises `Unavailable` when it is none, or of another format."""
     try:
         state = _decode(snapshot)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise Unavailable(f"the state of assembly can't be read ({error}): rebuild it from telemetry") from None
     if state.format != FORMAT:
         raise Unavailable(f"the state of assembly has format {state.format}, this version reads {FORMAT}: upgrade")

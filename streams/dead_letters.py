@@ -87,8 +87,11 @@ def original(raw: bytes) -> tuple[str, Encoding]:
 
 
 def whole(letter: DeadLetter) -> bytes | None:
-    """The original's bytes; None when it was cut."""
-    kept = base64.b64decode(letter.original) if letter.encoding == "base64" else letter.original.encode()
+    """The original's bytes; None when it was cut, or is no base64."""
+    try:
+        kept = base64.b64decode(letter.original) if letter.encoding == "base64" else letter.original.encode()
+    except ValueError:
+        return None
     return kept if len(kept) == letter.size else None
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from millstream.errors import GraderError
 from millstream.events import Tick
 from millstream.grade import GradeGiven
+from millstream.ndjson import UNREADABLE, filled
 from millstream.ports import Output, Record
 from millstream.rollout import GradingFinished
 from millstream.streams.dead_letters import Place, dead_letter
@@ -18,7 +19,7 @@ from millstream.streams.dead_letters import Place, dead_letter
 GradeLine: TypeAlias = GradeGiven | GradingFinished | Tick
 
 _LINES = msgspec.json.Decoder(GradeLine)
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, GraderError)
+_UNUSABLE = (*UNREADABLE, GraderError)
 
 
 class BufferingCounts(Struct, kw_only=True):
@@ -38,14 +39,14 @@ def read_lines(stage: str, record: Record, value: bytes, counts: BufferingCounts
     """What the record holds, in order; a line that can't be read is a dead letter in its place."""
     try:
         return _LINES.decode_lines(value)
-    except _UNREADABLE:
+    except _UNUSABLE:
         return list(_each(stage, record, value, counts))
 
 
 def _each(stage: str, record: Record, value: bytes, counts: BufferingCounts) -> Iterator[GradeLine | Output]:
-    for index, line in enumerate(line for line in value.split(b"\n") if line.strip()):
+    for index, line in enumerate(filled(value)):
         try:
             yield _LINES.decode(line)
-        except _UNREADABLE as error:
+        except _UNUSABLE as error:
             counts.undecodable += 1
             yield dead_letter(stage, record, Place(record.offset, index), line, reason="undecodable", detail=str(error))

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from millstream.errors import PositionLost, Stuck, Unavailable
+from millstream.ndjson import cut, filled
 from millstream.ports import Buffer, Log, Record
 from millstream.rollout import BufferDecision, Position, RolloutAdmitted, RolloutFacts, RolloutId
 from millstream.topics import BUFFER_EVENTS, TRAJECTORIES
@@ -85,7 +86,7 @@ class PayloadReader:
 
 def _line(value: bytes, index: int) -> bytes | None:
     """The index-th line; a record of ``trajectories`` has one."""
-    lines = value.rstrip(b"\n").split(b"\n")
+    lines = cut(value)
     return lines[index] if 0 <= index < len(lines) else None
 
 
@@ -144,7 +145,7 @@ class Projector:
         return len(records)
 
     def _decisions(self, record: Record) -> list[BufferDecision]:
-        decoded = (_decision.decode(line) for line in (record.value or b"").split(b"\n") if line)
+        decoded = (_decision.decode(line) for line in filled(record.value))
         return [decision for decision in decoded if decision.namespace == self.buffer.namespace]
 
     def _fetched(self, decisions: list[BufferDecision]) -> Iterator[tuple[RolloutId, bytes]]:

@@ -21,6 +21,7 @@ from millstream.graders.epochs import base_epoch
 from millstream.graders.registry import Grader
 from millstream.graders.running import Given, GraderSet, effective
 from millstream.ledger import read_all
+from millstream.ndjson import UNREADABLE, filled
 from millstream.partition import partition_of
 from millstream.ports import Log, Message, Record
 from millstream.recalls import Recalls
@@ -217,7 +218,7 @@ class Regrading:
                     continue
                 try:
                     yield one, record, _trajectory(record.value)
-                except msgspec.MsgspecError:
+                except UNREADABLE:
                     self.report.unreadable += 1
 
 
@@ -231,15 +232,15 @@ def _lines(record: Record) -> Iterator[_Given | _Finished]:
         return
     try:
         found = _LINE.decode_lines(record.value)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         found = list(_each(record.value))
     yield from (line for line in found if not isinstance(line, _Tick))
 
 
 def _each(value: bytes) -> Iterator[_Given | _Finished | _Tick]:
     """The lines that can be read; the buffering stage has made dead letters of the others."""
-    for line in value.split(b"\n"):
+    for line in filled(value):
         try:
             yield _LINE.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNREADABLE:
             continue

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from millstream.codec import digest
 from millstream.errors import SettingsError
 from millstream.ledger import LedgerReader, read_all
+from millstream.ndjson import filled
 from millstream.policy import PolicyLedger, TrainingRequested, Version
 from millstream.ports import Log
 from millstream.rollout import BufferDecision, RolloutId
@@ -151,8 +152,8 @@ def request_by_hand(
         raise SettingsError(f"lineage {lineage!r} has no champion yet; set [policy] base and run `millstream up`")
     buffer = BufferLedger()
     for record in read_all(log, BUFFER_EVENTS.name):
-        for line in (record.value or b"").split(b"\n"):
-            if line and (decision := _LINE.decode(line)).namespace == namespace:
+        for line in filled(record.value):
+            if (decision := _LINE.decode(line)).namespace == namespace:
                 buffer.apply(decision, record.offset)
     choice = choose(buffer, policies, settings, lineage, champion, max_uses, success_at)
     if not choice.rollout_ids:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from millstream.ledger import policy_events
+from millstream.ndjson import UNREADABLE, filled
 from millstream.policy import AnyPolicyEvent, PolicyLedger, Training, TrainingRequested, Version
 from millstream.ports import Output, Record
 from millstream.rollout import BufferDecision, GroupClosed, RolloutsAcknowledged, RolloutsReleased
@@ -111,12 +112,10 @@ class Trigger:
             self.state.policies.trainings[event.id].request = msgspec.structs.replace(event, rollout_ids=())
 
     def _decisions(self, record: Record) -> None:
-        for line in (record.value or b"").split(b"\n"):
-            if not line:
-                continue
+        for line in filled(record.value):
             try:
                 decision = _LINE.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 self.state.undecodable += 1
                 continue
             if decision.namespace == self.namespace:

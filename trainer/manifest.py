@@ -19,6 +19,7 @@ from millstream.codec import digest
 from millstream.errors import MillstreamError
 from millstream.events import Interface
 from millstream.ledger import read_all
+from millstream.ndjson import filled
 from millstream.policy import TrainingRequested
 from millstream.ports import Log
 from millstream.rollout import Rollout, RolloutAdmitted, RolloutId
@@ -89,7 +90,7 @@ def admissions(log: Log, wanted: Sequence[RolloutId]) -> dict[RolloutId, tuple[i
     """The admission of each wanted rollout with its offset in `buffer-events` (the last one, if it came twice)."""
     ids, found = set(wanted), {}
     for record in read_all(log, BUFFER_EVENTS.name):
-        for line in (record.value or b"").splitlines():
+        for line in filled(record.value):
             if b'"RolloutAdmitted"' in line:
                 admitted = msgspec.json.decode(line, type=RolloutAdmitted)
                 if admitted.rollout_id in ids:

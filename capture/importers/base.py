@@ -28,6 +28,7 @@ from millstream.capture.shipping import HEADERS, Line, by_partition, messages
 from millstream.codec import digest
 from millstream.errors import EventError, SettingsError, Undecodable, nearest
 from millstream.events import AnyEvent, Split, TrajectoryId
+from millstream.ndjson import filled
 from millstream.ports import Log, Message
 from millstream.topics import TELEMETRY
 
@@ -81,7 +82,7 @@ def import_into(log: Log, paths: Sequence[Path], options: Options = Options(), *
         if isinstance(item, RowProblem):
             result.problems.append(item)
             continue
-        lines = [(item.key, line) for line in (item.value or b"").splitlines()]
+        lines = [(item.key, line) for line in filled(item.value)]
         known.add(item.key)
         result.events += len(lines)
         held.setdefault(tuple(sorted(item.headers.items())), []).extend(lines)

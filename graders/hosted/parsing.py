@@ -36,8 +36,7 @@ from millstream.graders.hosted.source import check_source
 from millstream.graders.hosted.templates import paths_of
 from millstream.settings import HostedSettings
 
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$?(?P<path>[^`]*)`)?")
-_PLACED = re.compile(r"(?P<told>.*?)(?: - at `\$?(?P<path>[^`]*)`)?")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$?(?P<path>[^`]*)`)?", re.DOTALL)
 _CHOICES: Final = {"operation": Operation, "evaluation_metric": Metric, "role": Role}
 _WORDS: Final = {
     **{name: list(get_args(choice)) for name, choice in _CHOICES.items()},
@@ -54,9 +53,11 @@ def parse(text: bytes | str, limits: Limits = Limits(), where: str = "grader") -
 def decoded(text: bytes | str, where: str) -> Any:
     """What a JSON text holds. Raises `SettingsError` for what is no JSON, NaN and keys that stand twice among it."""
     try:
-        return json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
+        found = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
+        json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"{where} is no JSON: {str(error) or 'nested too deep'}") from None
+    return found
 
 
 def limits_of(settings: HostedSettings) -> Limits:
@@ -130,9 +131,8 @@ def _told(message: str, value: Any, kind: Any, where: str) -> str:
         known = _fields_at(path, kind)
         hint = nearest(unknown["name"], known) if known else ""
         return f"{where}{path}: unknown field {unknown['name']!r}{hint}"
-    placed = _PLACED.fullmatch(message)
-    assert placed is not None
-    path, told = placed["path"] or "", placed["told"]
+    told, placed, path = message.partition(" - at `$")
+    path = path.removesuffix("`") if placed else ""
     words = _WORDS.get(path.rpartition(".")[2])
     if words and told.startswith("Invalid"):
         told = f"{_at(value, path)!r} is no choice{nearest(str(_at(value, path)), words)}"

@@ -20,16 +20,19 @@ from millstream.errors import GraderError
 MAX_REPLY: Final = 200_000
 MAX_OPENINGS: Final = 2_000
 """How many braces are tried as the beginning of an object."""
+MAX_TRIED: Final = 4_000_000
+"""How many characters are read in vain behind braces that begin no object."""
 SEVERAL: Final = "several_verdicts"
 """The note of a reply with more than one verdict, not all alike: the last one counted."""
 _THOUGHT = re.compile(r"\A.*</think(ing)?>", re.DOTALL | re.IGNORECASE)
 _NUMBER: Final = (
     r"(?P<n>[+-]?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(?P<of>\d+(?:\.\d+)?))?(?P<percent>\s*%)?(?![\w/%]|[.,–-]\d)"
 )
-_WORD: Final = r"\b(?:score|rating|grade|result|verdict)\b[\s*_`]*(?::|=|is)[\s*_`]*"
-_SPOKEN = re.compile(rf"(?:{_WORD}(?:\[\[)?|\[\[\s*){_NUMBER}", re.IGNORECASE)
+_WORD: Final = r"\b(?:score|rating|grade|result|verdict)\b[\s*_`]*+(?::|=|is)[\s*_`]*+"
+_SPOKEN = re.compile(rf"(?:{_WORD}(?:\[\[)?|\[\[\s*+){_NUMBER}", re.IGNORECASE)
 _NAMED = re.compile(
-    r"(?:\b(?:label|result|verdict)\b[\s*_`]*[:=][\s*_`]*|\[\[\s*)(?P<label>[^\]\n]+?)[\s*_`.]*(?:\]\]|$)",
+    r"(?:\b(?:label|result|verdict)\b[\s*_`]*+[:=][\s*_`]*+|\[\[\s*+)(?P<label>[^\]\n]{1,200}?)[\s*_`.]{0,20}"
+    r"(?:\]\]|$)",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -89,16 +92,23 @@ def document(reply: str, key: str, check: Callable[[Mapping[str, Any]], str]) ->
 
 
 def objects(text: str, key: str) -> Iterator[Mapping[str, Any]]:
-    """The JSON objects of a text that hold the key themselves, in order; what lies inside one is not looked at."""
+    """The JSON objects of a text that hold the key themselves, in order; what lies inside one is not looked at. Raises
+    `Unreadable` for a text made to be read for ever: nested without end, or beginning objects that end nowhere.
+    """
     decoder = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_no_twins)
-    place = -1
+    place, tried = -1, 0
     for _ in range(MAX_OPENINGS):
         place = text.find("{", place + 1)
         if place < 0:
             return
         try:
             found, end = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
+        except RecursionError:
+            raise Unreadable("the judge's reply is nested too deep") from None
+        except ValueError as error:
+            tried += getattr(error, "pos", place) - place
+            if tried > MAX_TRIED:
+                raise Unreadable("the judge's reply begins too many objects that end nowhere") from None
             continue
         if key in found:
             yield found

@@ -29,10 +29,11 @@ from kafka.errors import (
 )
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
-from kafka.record import MemoryRecords
+from kafka.record.memory_records import MemoryRecords
 
 from millstream.adapters.kafka_client import KafkaClient, forks, opened, told
 from millstream.adapters.kafka_cluster import Cluster
+from millstream.adapters.kafka_records import unpack
 from millstream.errors import EventError, PositionLost, SettingsError, TooLarge, Unavailable
 from millstream.partition import slot, unslot
 from millstream.ports import Message, Record
@@ -231,7 +232,7 @@ class KafkaLog:
             raise self._outside(topic, partition, offset)
         if error is not NoError:
             raise error(slot(topic, partition))
-        return _unpack(MemoryRecords(found.records or b""), topic, partition, offset, max_bytes)
+        return unpack(MemoryRecords(found.records or b""), topic, partition, offset, max_bytes)
 
     def _outside(self, topic: str, partition: int, offset: int) -> PositionLost:
         first, after = self.bounds(topic, partition)
@@ -332,40 +333,3 @@ def _news(part: Any) -> bool:
 
 def _clock_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _unpack(batches: MemoryRecords, topic: str, partition: int, offset: int, max_bytes: int) -> list[Record]:
-    found: list[Record] = []
-    size = 0
-    while (batch := batches.next_batch()) is not None and size < max_bytes:
-        if not batch.validate_crc():
-            if found:
-                break
-            raise PositionLost(f"{slot(topic, partition)}: the batch at {offset} is damaged", resume=batch.next_offset)
-        if batch.is_control_batch:
-            continue
-        for record in batch:
-            if record.offset < offset:
-                continue
-            if size >= max_bytes:
-                break
-            found.append(_record(record, topic, partition))
-            size += len(record.value or b"") + len(record.key or b"")
-    return found
-
-
-def _record(record: Any, topic: str, partition: int) -> Record:
-    return Record(
-        topic,
-        partition,
-        record.offset,
-        record.timestamp,
-        _text(record.key),
-        None if record.value is None else bytes(record.value),
-        {name: _text(value) for name, value in record.headers},
-    )
-
-
-def _text(raw: bytes | None) -> str:
-    """Other producers write what they like in keys and headers."""
-    return bytes(raw or b"").decode("utf-8", errors="replace")

@@ -15,6 +15,7 @@ import msgspec
 from millstream import values
 from millstream.dialects import items
 from millstream.errors import Undecodable
+from millstream.ndjson import UNREADABLE
 
 _ROLES = {"model": "assistant", "ai": "assistant", "human": "user"}
 _SPOKEN = re.compile(r"(?m)^(system|developer|user|assistant|tool): ")
@@ -31,7 +32,7 @@ def decoded(value: Any) -> Any:
             break
         try:
             value = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError):
+        except UNREADABLE:
             break
     return value
 

@@ -12,6 +12,7 @@ import msgspec
 
 from millstream import values
 from millstream.dialects.sse import EventStream
+from millstream.ndjson import UNREADABLE
 
 _JOINED = ("content", "refusal", "reasoning_content", "reasoning")
 _LISTED = ("token_ids", "prompt_token_ids")
@@ -66,7 +67,7 @@ class StreamReader:
             return
         try:
             told = _decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             told = None
         if isinstance(told, dict):
             self.events += 1

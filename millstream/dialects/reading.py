@@ -7,7 +7,6 @@ tells raises `MAPPING_EPOCH`, which stands in every trajectory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from io import BytesIO
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -18,6 +17,7 @@ from millstream.dialects.starting import Shares
 from millstream.dialects.told import Told
 from millstream.errors import EventError, Undecodable
 from millstream.events import AnyEvent
+from millstream.ndjson import filled
 
 MAPPING_EPOCH: Final = 1
 SPANS: Final = "otlp/spans"
@@ -50,7 +50,7 @@ class Mapped(Struct, frozen=True):
 
 def lines_of(value: bytes) -> Iterator[tuple[int, bytes]]:
     """The lines of a record with their index, blank ones left out."""
-    yield from enumerate(line.strip() for line in BytesIO(value) if not line.isspace())
+    yield from enumerate(line.strip() for line in filled(value))
 
 
 def mapped(line: bytes, headers: Mapping[str, str]) -> Mapped:

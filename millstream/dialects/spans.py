@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from millstream.errors import EventError, Undecodable
+from millstream.ndjson import UNREADABLE
 
 _TRACE = re.compile(r"[0-9a-f]{32}")
 _SPAN = re.compile(r"[0-9a-f]{16}")
@@ -96,7 +97,7 @@ def decoded(line: bytes, holds: Literal["span", "log"]) -> Span:
         if thing is None:
             raise Undecodable(f"the line holds no {holds}")
         return (_span if holds == "span" else _log)(thing, told)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except UNREADABLE as error:
         raise Undecodable(f"not a line of a {holds}: {error}") from None
 
 

@@ -26,9 +26,10 @@ EDITS = (
     ("streams/runner.py", "numbered(out, self.processor.name, self.partition, n) for n",
      "squeezed_output(numbered(out, self.processor.name, self.partition, n), self._held.format) for n"),
     ("streams/runner.py", "\nT = TypeVar(", "\nfrom millstream.squeezing import *\n\nT = TypeVar("),
-    ("adapters/kafka_log.py", "def _record(record: Any, topic: str, partition: int) -> Record:\n    return Record(",
+    ("adapters/kafka_records.py", "def _record(record: Any, topic: str, partition: int) -> Record:\n    return Record(",
      "def _record(record: Any, topic: str, partition: int) -> Record:\n    return unsqueezed_record("),
-    ("adapters/kafka_log.py", "def _record(", "from millstream.squeezing import unsqueezed_record\n\n\ndef _record("),
+    ("adapters/kafka_records.py", "def _record(",
+     "from millstream.squeezing import unsqueezed_record\n\n\ndef _record("),
     ("adapters/faust.py", "    return Record(", "    return unsqueezed_record("),
     ("adapters/faust.py", "def _record(", "from millstream.squeezing import unsqueezed_record\n\n\ndef _record("),
 )  # fmt: skip

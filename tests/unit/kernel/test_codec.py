@@ -376,3 +376,13 @@ def test_absurd_json_is_refused_not_raised(nested):
 def test_a_record_over_the_line_limit_is_not_parsed():
     """A line that is absurdly long is refused by its length alone."""
     assert isinstance(refusal(b"[" + b" " * 64_000_001), TooLarge)
+
+
+@pytest.mark.parametrize("flags", ['[["a"]]', "[{}]", '[1, "a"]', '"ab"', '{"a": 1}', "[null]", "7"])
+def test_flags_that_are_no_words_are_refused(flags):
+    """Found by fuzzing: lists within flags were a TypeError in assembly, again at each restart."""
+    line = b'{"kind": "Tick", "id": "e", "trajectory_id": "-", "flags": %s}' % flags.encode()
+    good = encode(Tick(id="e", trajectory_id="-"))
+    (bad, _), (kept, _) = decode_lines(line + b"\n" + good)
+    assert isinstance(bad, Undecodable)
+    assert kept == Tick(id="e", trajectory_id="-")

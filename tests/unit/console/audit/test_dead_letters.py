@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from millstream.console import dead_letters
 from millstream.errors import SettingsError
+from millstream.ports import Message
+from millstream.streams.dead_letters import whole
+from millstream.streams.replaying import replay
 
 
 def test_they_are_listed_with_place_and_reason(busy_mill):
@@ -37,3 +41,25 @@ def test_an_unknown_id_says_where_to_look(busy_mill, identity):
     """The mend is in the message."""
     with pytest.raises(SettingsError, match="dead-letters list"):
         dead_letters.show(busy_mill.log, identity)
+
+
+@pytest.mark.parametrize("value", [b"no letter", b"{}", b"\xff\xfe", b'{"kind":' + b"[" * 100_000])
+def test_a_record_that_is_no_letter_is_shown_as_one(busy_mill, value):
+    """Found by fuzzing: one record that another had written took away the list of all."""
+    before = len(dead_letters.rows(busy_mill.log))
+    busy_mill.log.append("dead-letters", [Message("k", value)])
+    *_, row = dead_letters.rows(busy_mill.log)
+    assert (row.reason, row.size) == ("no_letter", len(value))
+    assert len(dead_letters.rows(busy_mill.log)) == before + 1
+    letter = dead_letters.show(busy_mill.log, row.id)
+    assert whole(letter) in (value, None)
+    (problem,) = replay(busy_mill.log, [(row.id, letter)]).problems
+    assert "only events of telemetry" in problem[1]
+
+
+def test_an_original_that_is_no_base64_is_as_if_cut(busy_mill):
+    """It can't be put back, and says so rather than breaking the command."""
+    row = next(row for row in dead_letters.rows(busy_mill.log) if row.reason == "undecodable")
+    letter = dead_letters.show(busy_mill.log, row.id)
+    for original in ("//4-1e999A", "a", "=", "é"):
+        assert whole(replace(letter, encoding="base64", original=original)) is None

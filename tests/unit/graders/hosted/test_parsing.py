@@ -141,3 +141,21 @@ def test_headers_are_not_shown():
     assert isinstance(made, Endpoint)
     assert "k3y" not in repr(made)
     assert "Authorization" in repr(made)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        json.dumps({**STRING, "\ud800": 1}),
+        json.dumps({**STRING, "name": "\ud800"}),
+        json.dumps({**STRING, "operation": "a\nb"}),
+        json.dumps({**STRING, "a`b": 1}),
+        json.dumps({**TEXT, "evaluation_metric": {"a\n": 1}}),
+        json.dumps({**MULTI, "graders": {"a\nb": {**STRING, "input": 3}}}),
+        json.dumps({**MULTI, "graders": {"a`b": {**STRING, "input": 3}, "b": TEXT}}),
+    ],
+)
+def test_odd_texts_are_named_faults(told):
+    """Found by fuzzing: half an emoji was an encoding error, a newline in a name an assertion."""
+    with pytest.raises(SettingsError, match=r"^grader"):
+        parse(told)

@@ -1,5 +1,8 @@
 """A verdict that is not plainly there is no verdict: nothing is guessed, clamped or picked from prose."""
 
+import contextlib
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,3 +158,26 @@ def test_whatever_stands_before_it_the_verdict_at_the_end_counts(prose, value):
 def test_objects_inside_an_object_are_not_looked_at():
     """Only what the judge itself says at the top."""
     assert list(objects('{"a": {"result": 1}} {"result": 2}', "result")) == [{"result": 2}]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(
+            "[" * 200_000,
+            "[[" + " " * 200_000,
+            '{"a":' * 40_000,
+            ('{"a":[' + "1," * 48) * 2000,
+            "result" + "*" * 200_000,
+        ),
+        *("label: " + "a." * 100_000, "{" * 200_000, "score: " + "1" * 200_000, "[[1 " * 50_000, '{"' * 100_000),
+    ],
+    ids=lambda reply: reply[:8],
+)
+def test_a_reply_made_to_be_read_for_ever_is_read_at_once(reply):
+    """Found by fuzzing: brackets took a time that grows with their number squared, five seconds for 15 kB."""
+    began = time.process_time()
+    for read in (lambda: number(reply, 0, 1), lambda: label(reply, LABELS), lambda: list(objects(reply, "x"))):
+        with contextlib.suppress(Unreadable):
+            read()
+    assert time.process_time() - began < 5
