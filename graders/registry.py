@@ -52,7 +52,8 @@ class Grader:
     parameters graded; it is empty until a registry or a child process has worked it out. `data` are files
     and `libraries` distributions that the function depends on, both part of the epoch. The function may be async;
     with `batch` it takes a list of trajectories and returns a list of grades. `examples` are what it should say.
-    `side_by_side`: how many calls of a slow function, safe for threads, are worth making at once.
+    `side_by_side`: how many calls of a slow function, safe for threads, are worth making at once. `outside`: it asks
+    something that may be away, so that what it could not grade then it may grade later.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Grader:
     batch: bool = False
     examples: tuple[Example, ...] = field(default=(), compare=False)
     side_by_side: int = 1
+    outside: bool = False
 
     def __call__(self, trajectory: Trajectory) -> Grade:
         """The grade of a trajectory."""
@@ -97,8 +99,8 @@ class Grader:
         return Told(grade=as_grade(found, self.low, self.high))
 
     def beside(self, calls: int) -> Grader:
-        """The same grader, slow and safe to call so many times at once."""
-        return replace(self, side_by_side=calls)
+        """The same grader, which asks something outside: slow, and safe to call so many times at once."""
+        return replace(self, side_by_side=calls, outside=True)
 
     def with_epoch(self, epoch: str, source: Source) -> Grader:
         """The same grader with its epoch known."""

@@ -112,8 +112,9 @@ class Assembly(Section, frozen=True, kw_only=True):
 class Graders(Section, frozen=True, kw_only=True):
     """Which graders run on every trajectory. ``files``: Python files with ``@ms.grader`` functions; they run in a
     child process, which may take ``memory_bytes``, print ``output_bytes`` a call and grade for ``timeout_s``;
-    ``workers`` of them side by side. ``examine``: which meet the attack battery when a process starts; ``all``
-    runs your own code, and the judges it asks, on some 500 runs once an epoch.
+    ``workers`` of them side by side. ``retry_s``: what a judge or an endpoint that was away could not grade is graded
+    again so long after, then after twice as long, up to an hour (0: by hand). ``examine``: which meet the attack
+    battery when a process starts; ``all`` runs your own code, and the judges it asks, on some 500 runs once an epoch.
     """
 
     enabled: tuple[str, ...] = ("feedback", "format", "efficiency")
@@ -123,6 +124,7 @@ class Graders(Section, frozen=True, kw_only=True):
     memory_bytes: Count = 4_000_000_000
     output_bytes: Count = 1_000_000
     workers: Count = 1
+    retry_s: Seconds = 60
     examine: Literal["builtin", "all", "none"] = "builtin"
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 

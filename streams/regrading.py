@@ -112,9 +112,19 @@ class _Known(Struct):
 
 
 class Regrading:
-    """One regrade: ``graders`` holds the one grader, ``since_ms`` leaves out runs sealed before."""
+    """One regrade: ``graders`` holds the one grader, ``since_ms`` leaves out runs sealed before. ``wanted``: just
+    these, which whoever asks has seen.
+    """
 
-    def __init__(self, log: Log, graders: GraderSet, *, since_ms: int = 0, recalls: Recalls | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        graders: GraderSet,
+        *,
+        since_ms: int = 0,
+        recalls: Recalls | None = None,
+        wanted: Sequence[Wanted] | None = None,
+    ) -> None:
         if len(graders.graders) != 1:
             raise SettingsError(f"a regrade is of one grader, not of {len(graders.graders)}")
         self.log = log
@@ -123,7 +133,7 @@ class Regrading:
         self.since_ms = since_ms
         self.recalls = recalls or Recalls()
         self.report = Regraded(grader=self.grader.name, epoch=self.grader.epoch)
-        self.wanted = self._plan()
+        self.wanted = self._plan() if wanted is None else list(wanted)
 
     def _plan(self) -> list[Wanted]:
         """The runs to grade, in the order in which their records lie."""

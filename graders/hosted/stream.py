@@ -16,6 +16,7 @@ from millstream.codec import digest
 from millstream.errors import SettingsError, nearest
 from millstream.graders.hosted.definitions import (
     Definition,
+    Endpoint,
     LabelModel,
     Multi,
     Python,
@@ -57,6 +58,8 @@ def load_hosted(file: Path, options: Mapping[str, Mapping[str, Any]], means: Mea
     made = grader(name=name, low=low, high=high)(graded(definition, means))
     if _judged(definition) and means.bench is not None:
         made = made.beside(means.bench.settings.concurrency)
+    if any(isinstance(part, Endpoint) for part in parts_of(definition)):
+        made = made.beside(made.side_by_side)
     return made.with_epoch(f"{name}@{_epoch(definition, low, high, means)[:16]}", "file")
 
 

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from millstream.bootstrap.runtime import Runtime
 
 
+LOCK = "regrade.lock"
+"""Held by whoever regrades, in the data directory."""
+
+
 @contextmanager
 def regrading(runtime: Runtime, grader: str, since_ms: int) -> Iterator[Regrading]:
     """A regrade by one grader of the settings, alone on this data. Raises `SettingsError` for an unknown
@@ -39,7 +43,7 @@ def regrading(runtime: Runtime, grader: str, since_ms: int) -> Iterator[Regradin
         raise SettingsError(f"{grader!r} is what people and outcomes say; there is nothing to grade again")
     graders = runtime.one_grader(grader)
     runtime.on_close(graders.close)
-    lock = RunnerLock(runtime.loaded.data / "regrade.lock").acquire()
+    lock = RunnerLock(runtime.loaded.data / LOCK).acquire()
     try:
         recalls = LedgerReader(runtime.log).refresh().recalls
         yield Regrading(runtime.log, graders, since_ms=since_ms, recalls=recalls)

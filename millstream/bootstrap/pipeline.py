@@ -16,6 +16,7 @@ from millstream.bootstrap.judging import meter_judge
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.patience import Patient, Worker
 from millstream.bootstrap.policies import workers
+from millstream.bootstrap.second_tries import second_tries
 from millstream.bootstrap.stages import alarming, assembling, buffering, check_rewards, grading, triggering, triggers
 from millstream.errors import Unavailable
 from millstream.partition import unslot
@@ -191,7 +192,8 @@ def build(runtime: Runtime) -> Pipeline:
         runtime.monitor.look_at(
             lambda: runners, buffers=lambda: {one.namespace: one.stats() for one in buffers}, policies=True
         )
-    return Pipeline(log, store, runners, projectors, [*workers(runtime), *exporters(runtime)], runtime.monitor)
+    beside = [*workers(runtime), *exporters(runtime), *second_tries(runtime)]
+    return Pipeline(log, store, runners, projectors, beside, runtime.monitor)
 
 
 def _partitions(log: Log, topic: Topic) -> range:

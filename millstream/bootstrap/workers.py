@@ -12,7 +12,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from millstream.bootstrap.acting import act
@@ -21,8 +21,9 @@ from millstream.bootstrap.exporting import exporters
 from millstream.bootstrap.instances import instance_of
 from millstream.bootstrap.judging import meter_judge
 from millstream.bootstrap.parts import require
-from millstream.bootstrap.patience import Patient
+from millstream.bootstrap.patience import Patient, Worker
 from millstream.bootstrap.policies import judges, trainers
+from millstream.bootstrap.second_tries import second_tries
 from millstream.bootstrap.stages import alarming, assembling, buffering, check_rewards, grading, triggering, triggers
 from millstream.errors import SettingsError, Stuck, Unavailable
 from millstream.partition import unslot
@@ -53,9 +54,20 @@ class StageMember:
         self.delivered = None if self.every else Delivered(runtime.log.read, workers.memory_bytes)
         self.stop = threading.Event()
         self._projector = Projector(runtime.log, runtime.buffer()) if stage == "buffer" else None
-        self._besides = [Patient(worker) for worker in exporters(runtime)] if stage == "buffer" else []
+        self._besides = [Patient(worker) for worker in self._beside()]
         self.ownership = Ownership(self._runners, runtime.log, self.delivered, self.stop, turn=self._turn)
         self._look()
+
+    def _beside(self) -> Sequence[Worker]:
+        """What one process of a stage does beside it."""
+        if self.stage == "buffer":
+            return exporters(self.runtime)
+        return second_tries(self.runtime) if self.stage == "grade" else []
+
+    @property
+    def _leads(self) -> bool:
+        """Whether that is this process: the owner of the stage, or of its first partition."""
+        return any(self.every or runner.partition == 0 for runner in self.ownership.runners)
 
     def _processors(self) -> list[Processor]:
         runtime, plan = self.runtime, self.runtime.plans[0]
@@ -95,8 +107,9 @@ class StageMember:
 
     def _turn(self) -> int:
         moved = 0
-        if self._projector and self.ownership.runners:  # else it is another process's turn
-            moved = self._projector.run_once() + sum(one.step() for one in self._besides)
+        if self._leads:  # else it is another process's turn
+            moved = sum(one.step() for one in self._besides)
+            moved += self._projector.run_once() if self._projector else 0
         if self.runtime.monitor:
             waits = {"project": self._projector.waiting} if self._projector else {}
             self.runtime.monitor.turn(waits)

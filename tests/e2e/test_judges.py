@@ -3,6 +3,8 @@
 import json
 import re
 
+from services.chat import Chat
+
 JUDGES = """
 [helpful]
 kind = "score"
@@ -64,6 +66,47 @@ def test_a_judge_that_was_down_regrades_and_a_ranking_becomes_feedback(mill, cha
     assert mill.json("audit", "--wait", "30")["balanced"] is True
     rewards = sorted(row["reward"] for row in mill.json("rollouts", "list")["items"] if row.get("reward") is not None)
     assert rewards[-1] == 1.5
+
+
+def test_a_judge_that_goes_down_and_comes_back_is_asked_again_by_itself(mill, examples, wait_until):
+    """Its server is gone (nothing listens), then there again: the running `up` grades what it missed, once, and the
+    reward, the buffer and the books follow, without a command.
+    """
+    (mill.folder / "judges.toml").write_text(JUDGES)
+    first = Chat()
+    port = int(first.url.split(":")[2].split("/")[0])
+    mill.settings(
+        SETTINGS.format(url=first.url)
+        .replace("helpful + feedback.order", "helpful")
+        .replace("[graders]", "[graders]\nretry_s = 0.5")
+    )
+    first.close()
+
+    def grades():
+        return [row for row in mill.json("grades", "list")["items"] if row["grader"] == "helpful"]
+
+    def rewards():
+        return {row["reward"] for row in mill.json("rollouts", "list")["items"] if row.get("reward") is not None}
+
+    with mill.up():
+        mill.run("import", examples / "runs.ndjson")
+        wait_until(lambda: len(grades()) >= 6, "nothing was graded")
+        assert {(row["status"], row.get("kind")) for row in grades()} == {("failed", "infrastructure")}
+        assert rewards() == set()
+        second = Chat(port)
+        try:
+            second.script(answer)
+            wait_until(
+                lambda: sum(row["status"] == "scored" for row in grades()) == 6, "what was missed was not graded"
+            )
+            wait_until(lambda: rewards() == {0.5}, "the rewards did not follow")
+        finally:
+            second.close()
+        assert len(second.asked) == 6
+    assert mill.audit()
+    counting = [row for row in grades() if row["counts"]]
+    assert len(counting) == 6
+    assert all(row["status"] == "scored" and row["attempt"] > 1 for row in counting)
 
 
 def test_rank_without_its_judge_says_what_is_missing(mill):

@@ -14,7 +14,7 @@ class Chat:
     the request that gives any of these, or a callable of the handler marked by `raw`.
     """
 
-    def __init__(self):
+    def __init__(self, port=0):
         self.acts = ["{}"]
         self.asked = []
         self.headers = []
@@ -30,7 +30,7 @@ class Chat:
             def log_message(self, *_):
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self._generation = 0
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)

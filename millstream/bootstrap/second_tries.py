@@ -1,0 +1,37 @@
+"""Who grades again what a judge that was away could not: one worker of the process that grades."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from millstream.bootstrap.evidence import LOCK
+from millstream.graders.running import GraderSet
+from millstream.streams.second_tries import SecondTries
+
+if TYPE_CHECKING:
+    from millstream.bootstrap.runtime import Runtime
+
+
+def second_tries(runtime: Runtime) -> list[SecondTries]:
+    """The worker, where a grader asks something outside and the settings have it tried again."""
+    epochs = {grader.name: grader.epoch for grader in runtime.graders.graders if grader.outside}
+    retry_s = runtime.loaded.settings.graders.retry_s
+    if not epochs or not retry_s:
+        return []
+
+    @contextmanager
+    def alone(name: str) -> Iterator[GraderSet]:
+        from millstream.adapters.lock import RunnerLock
+
+        with RunnerLock(runtime.loaded.data / LOCK):
+            graders = runtime.one_grader(name)
+            try:
+                yield graders
+            finally:
+                graders.close()
+
+    made = SecondTries(runtime.log, epochs, alone, retry_s)
+    runtime.on_close(made.close)
+    return [made]
