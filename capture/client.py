@@ -15,6 +15,7 @@ from millstream.capture.loose import Loose
 from millstream.capture.outlet import Counters
 from millstream.capture.recorder import Run
 from millstream.capture.sender import Sender
+from millstream.capture.shared import Shared
 from millstream.events import (
     AnyEvent,
     EventId,
@@ -48,11 +49,12 @@ class Client:
         *,
         producer: str = "",
         now_ns: Callable[[], int] = time.time_ns,
+        shared: Shared | None = None,
     ) -> None:
         self._capture = capture or settings.Capture()
         self._now_ns = now_ns
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
-        self._sender = Sender(log, self._capture, spool, self._begin_runs, producer)
+        self._sender = Sender(log, self._capture, spool, self._begin_runs, producer, shared)
 
     @functools.cached_property
     def loose(self) -> Loose:

@@ -1,7 +1,7 @@
 """The edge: what an event passes on its way into the log, on every door alike.
 
-Lone surrogates are replaced, texts bounded, secrets taken out, the whole event bounded; each change is
-flagged on the event. An event that needs none of it is encoded once and scanned once.
+Lone surrogates are replaced, media become references, secrets are taken out, texts and the whole event are bounded;
+each change is flagged on the event. An event that needs none of it is encoded once and scanned once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from millstream import settings
-from millstream.capture.bounds import bound_texts, flagged, rewritten
+from millstream.capture.bounds import bound_texts, flagged, measured_main, rewritten
+from millstream.capture.media import Extractor, may_hold
 from millstream.capture.redaction import Redactor
 from millstream.capture.shared import Shared
 from millstream.events import AnyEvent, ModelResponded, TrajectoryEnded, TrajectoryStarted
@@ -30,7 +31,9 @@ class Edge:
     """Turns events into the bytes that may be stored. Not thread-safe: one thread feeds it."""
 
     def __init__(self, capture: settings.Capture, shared: Shared | None = None) -> None:
-        self.redactor = Redactor(capture, shared.tally if shared else None)
+        self._shared = shared or Shared()
+        self.redactor = Redactor(capture, self._shared.tally)
+        self._media = Extractor(self._shared.keep)
         self._text_bytes = capture.max_text_bytes
         self._event_bytes = capture.max_event_bytes
         self._redacted: OrderedDict[str, None] = OrderedDict()
@@ -42,16 +45,26 @@ class Edge:
         except UnicodeEncodeError:
             event = cast("AnyEvent", sound_event(event))
             data = _encode(event)
-        long = len(data) > self._text_bytes
-        if long:
+        if may_hold(data):
+            event = rewritten(event, lambda value, _: self._media.tree(value))
+            data = _encode(event)
+        if len(data) > self._text_bytes:
+            clean = self._bounded(event, data)
+            data = _encode(clean)
+        else:
+            clean = self._without_secrets(event, data)
+            data = data if clean is event else _encode(clean)
+        return data if len(data) <= self._event_bytes else self._shrunk(clean)
+
+    def _bounded(self, event: AnyEvent, data: bytes) -> AnyEvent:
+        """An event with long texts: redacted, then cut. Where nothing is kept whole only what can be left of them is
+        looked into.
+        """
+        was = measured_main(event, self._text_bytes)
+        if self._shared.blobs is None:
             event = bound_texts(event, self._text_bytes + _MARGIN)
             data = _encode(event)
-        clean = self._without_secrets(event, data)
-        if long:
-            clean = bound_texts(clean, self._text_bytes)
-        if long or clean is not event:
-            data = _encode(clean)
-        return data if len(data) <= self._event_bytes else self._shrunk(clean)
+        return bound_texts(self._without_secrets(event, data), self._text_bytes, self._shared.keep, was)
 
     def _without_secrets(self, event: AnyEvent, data: bytes) -> AnyEvent:
         if self.redactor.suspects(data):
@@ -78,7 +91,7 @@ class Edge:
 
     def _shrunk(self, event: AnyEvent) -> bytes:
         for shrink in _SHRINKS:
-            event = shrink(event)
+            event = bound_texts(event, shrink, self._shared.keep) if isinstance(shrink, int) else shrink(event)
             data = _encode(event)
             if len(data) <= self._event_bytes:
                 return data
@@ -107,17 +120,13 @@ def _drop_metadata(event: AnyEvent) -> AnyEvent:
     return event
 
 
-def _shorter(max_bytes: int) -> Callable[[AnyEvent], AnyEvent]:
-    return lambda event: bound_texts(event, max_bytes)
-
-
-_SHRINKS: tuple[Callable[[AnyEvent], AnyEvent], ...] = (
+_SHRINKS: tuple[Callable[[AnyEvent], AnyEvent] | int, ...] = (
     _drop(ModelResponded, prompt_token_ids=None),
     _drop(ModelResponded, token_ids=None, logprobs=None, logprob_kind=None),
-    _shorter(8192),
+    8192,
     _drop_metadata,
     _drop(TrajectoryStarted, tools=()),
     _drop(ModelResponded, tool_calls=()),
-    _shorter(256),
+    256,
 )
-"""What is given up first when a whole event is too large, dearest last."""
+"""What is given up first when a whole event is too large, dearest last; a number cuts all texts to so many bytes."""

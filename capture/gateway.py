@@ -57,9 +57,9 @@ class Taken(Struct, kw_only=True):
         return "; ".join(reasons[:_SHOWN]) + more
 
 
-def routes(log: Log, rules: settings.Settings, protobuf: Protobuf) -> tuple[Route, ...]:
+def routes(log: Log, rules: settings.Settings, protobuf: Protobuf, shared: Shared | None = None) -> tuple[Route, ...]:
     """The gateway's routes."""
-    gateway = Gateway(log, rules.gateway, rules.capture, protobuf)
+    gateway = Gateway(log, rules.gateway, rules.capture, protobuf, shared)
     traces = tuple(Route("POST", path, gateway.otlp) for path in _PATHS)
     return (*traces, Route("POST", "/v1/events", gateway.events))
 
@@ -68,11 +68,16 @@ class Gateway:
     """Takes requests side by side; at most ``waiting`` at a time, the next is asked to come back."""
 
     def __init__(
-        self, log: Log, rules: settings.GatewaySettings, capture: settings.Capture, protobuf: Protobuf
+        self,
+        log: Log,
+        rules: settings.GatewaySettings,
+        capture: settings.Capture,
+        protobuf: Protobuf,
+        shared: Shared | None = None,
     ) -> None:
         self._log, self._rules, self._capture, self._protobuf = log, rules, capture, protobuf
         self._inside = 0
-        self.shared = Shared()
+        self.shared = shared or Shared()
 
     async def otlp(self, request: Request) -> Response:
         """A request in OTLP; the answer is in its encoding, errors too."""

@@ -15,9 +15,10 @@ import msgspec
 
 from millstream import settings
 from millstream.capture.bounds import each_text
+from millstream.capture.media import Extractor, may_hold
 from millstream.capture.redaction import Redactor
 from millstream.capture.shared import Shared
-from millstream.dialects.cuts import cut
+from millstream.dialects.cuts import cut, measured
 from millstream.errors import TooLarge
 from millstream.repair import sound
 
@@ -30,7 +31,9 @@ class RawEdge:
     """Turns spans into the bytes that may be stored. Not thread-safe."""
 
     def __init__(self, capture: settings.Capture, shared: Shared | None = None) -> None:
-        self.redactor = Redactor(capture, shared.tally if shared else None)
+        self._shared = shared or Shared()
+        self.redactor = Redactor(capture, self._shared.tally)
+        self._media = Extractor(self._shared.keep)
         self._text_bytes = capture.max_text_bytes
         self._line_bytes = capture.max_event_bytes
 
@@ -41,17 +44,27 @@ class RawEdge:
         except UnicodeEncodeError:
             thing = sound(thing)[0]
             data = _encode(thing)
+        if may_hold(data):
+            thing = self._media.tree(thing)
+            data = _encode(thing)
         if self.redactor.suspects(data):
             thing = self.redactor.tree(thing)
             data = _encode(thing)
         for limit in (self._text_bytes, *_SHRINKS):
             if len(data) <= min(limit, self._line_bytes):
                 return data
-            thing = each_text(thing, _inside(partial(cut, max_bytes=limit), longer=limit))
+            thing = each_text(thing, _inside(partial(self._cut, max_bytes=limit), longer=limit))
             data = _encode(thing)
             if len(data) <= self._line_bytes:
                 return data
         raise TooLarge(f"a span of {len(data):,} bytes after its texts were cut; the limit is {self._line_bytes:,}")
+
+    def _cut(self, text: str, max_bytes: int) -> str:
+        """The text cut; what was whole until now may be kept as a blob, under the hash that the mark tells."""
+        short = cut(text, max_bytes)
+        if short is not text and measured(text) is None:
+            self._shared.keep(text.encode())
+        return short
 
 
 def _inside(change: Callable[[str], str], longer: int = 0) -> Callable[[str], str]:

@@ -20,6 +20,7 @@ from millstream import settings
 from millstream.capture import lifetime
 from millstream.capture.edge import Edge
 from millstream.capture.outlet import Counters, Outlet
+from millstream.capture.shared import Shared
 from millstream.capture.shipping import Line
 from millstream.events import AnyEvent, new_id
 from millstream.ports import Log
@@ -48,15 +49,16 @@ class Sender:
         spool: Path | None = None,
         last_words: Callable[[], None] = lambda: None,
         producer: str = "",
+        shared: Shared | None = None,
     ) -> None:
-        self._log, self._capture, self._folder = log, capture, spool
+        self._log, self._capture, self._folder, self._shared = log, capture, spool, shared or Shared()
         self._last_words = last_words
         self._reset(producer)
         lifetime.watch(self)
 
     def _reset(self, producer: str = "") -> None:
         self.producer = producer or new_id()
-        self.edge = Edge(self._capture)
+        self.edge = Edge(self._capture, self._shared)
         self.turn = threading.Lock()
         self.leaving = False
         self._outlet = Outlet(self._log, self._folder, self.producer, self._capture.spool_bytes)
@@ -77,6 +79,7 @@ class Sender:
     def forked(self) -> None:
         """In the child of a fork: the parent sends what it recorded, the child starts anew."""
         self._outlet.close(forked=True)
+        self._shared = Shared(self._shared.blobs)
         self._reset()
 
     def put(self, event: AnyEvent, size: int) -> bool:

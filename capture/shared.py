@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+from millstream.capture.blobs import Blobs
+
 
 class Tally:
     """How many values were taken out, by kind. Safe to share between threads."""
@@ -26,7 +28,14 @@ class Tally:
 
 
 class Shared:
-    """``tally``: what was taken out at all doors of this process."""
+    """``tally``: what was taken out at all doors of this process. ``blobs``: where what is too large is kept whole,
+    None: nowhere.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, blobs: Blobs | None = None) -> None:
         self.tally = Tally()
+        self.blobs = blobs
+
+    def keep(self, data: bytes) -> str:
+        """The name of a blob of these bytes; '' where none is kept."""
+        return self.blobs.put(data) if self.blobs else ""

@@ -82,11 +82,14 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     cost: float = 0.0
 
 
-class Truncated(Struct, frozen=True, kw_only=True, gc=False):
-    """What a bounded text was before it was cut."""
+class Truncated(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a bounded text was before it was cut. ``blob``: the SHA-256 under which all of it lies in the blob
+    directory, as it was after redaction; '' when it was not kept.
+    """
 
     length: Whole
     sha256: str
+    blob: str = ""
 
 
 class Link(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -76,7 +76,8 @@ class Capture(Section, frozen=True, kw_only=True):
     """The edge: bounds and redaction before anything reaches the log (docs/capture.md). ``redact``: the kinds that
     are taken out. ``redact_fields``: further names whose values are secrets. ``redact_deny``, ``redact_allow``:
     regular expressions of what always goes, and of finds that stay. ``redact_key_env``: the environment variable
-    that holds the key of pseudonyms; without it there are none. ``shares``: how many of the tasks go to train,
+    that holds the key of pseudonyms; without it there are none. ``blobs``: the directory that keeps whole what is
+    cut, and images and sound; empty: nothing is kept. ``shares``: how many of the tasks go to train,
     held out and report, where the caller gives no split.
     """
 
@@ -90,6 +91,7 @@ class Capture(Section, frozen=True, kw_only=True):
     redact_deny: tuple[str, ...] = ()
     redact_allow: tuple[str, ...] = ()
     redact_key_env: str = "MILLSTREAM_REDACT_KEY"
+    blobs: str = ""
     shares: tuple[Amount, Amount, Amount] = (0.8, 0.1, 0.1)
 
 

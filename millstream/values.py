@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from millstream.events import Interface, Task, TaskId, ToolCall, Usage
+from millstream.media import text_of_part
 from millstream.repair import parse_arguments
 
 _USAGE_NAMES = {
@@ -62,8 +63,8 @@ def mapping(value: Any) -> dict[str, Any]:
 def text_of(content: Any) -> tuple[str, tuple[str, ...]]:
     """The text of a message's content and its flags.
 
-    None is ''; a list of parts is its texts joined by line breaks, with ``[image_url]`` and the like
-    where a part is no text (flag ``non_text_part``); other JSON is written as JSON.
+    None is ''; a list of parts is its texts joined by line breaks, with what `millstream.media` writes where a
+    part is no text (flag ``non_text_part``); other JSON is written as JSON.
     """
     if content is None:
         return "", ()
@@ -74,10 +75,12 @@ def text_of(content: Any) -> tuple[str, tuple[str, ...]]:
     texts, flags = [], set()
     for part in content:
         fields = {"type": "text", "text": part} if isinstance(part, str) else mapping(part)
-        text = next((fields[k] for k in ("text", "content", "refusal") if isinstance(fields.get(k), str)), None)
+        held = fields.get("type") in ("blob", "image", "audio", "file", "document") and "text" not in fields
+        names = () if held else ("text", "content", "refusal")
+        text = next((fields[k] for k in names if isinstance(fields.get(k), str)), None)
         if text is None:
             flags.add("non_text_part")
-        texts.append(f"[{fields.get('type', 'part')}]" if text is None else text)
+        texts.append(text_of_part(fields) if text is None else text)
     return "\n".join(texts), tuple(flags)
 
 

@@ -22,6 +22,11 @@ def runs(data: bytes) -> Iterator[tuple[int, int]]:
         start = flat.find(_NEEDLE, end)
 
 
+def has_run(data: bytes, size: int) -> bool:
+    """Whether there is a run of that many letters, digits and ``_-+/``."""
+    return b"a" * size in data.translate(_FLAT)
+
+
 def in_text(text: str) -> Iterator[tuple[int, int]]:
     """The same in a text; places count its letters."""
     return runs(text.encode("ascii", "replace"))

@@ -71,13 +71,20 @@ def import_paths(
     return _imported(files(list(paths)), options, shared or Shared())
 
 
-def import_into(log: Log, paths: Sequence[Path], options: Options = Options(), *, dry_run: bool = False) -> Imported:  # noqa: B008 - frozen
+def import_into(
+    log: Log,
+    paths: Sequence[Path],
+    options: Options = Options(),  # noqa: B008 - frozen
+    *,
+    dry_run: bool = False,
+    shared: Shared | None = None,
+) -> Imported:
     """Import into ``telemetry`` and count; with ``dry_run`` count only. Raises `SettingsError`, `Unavailable`."""
     result = Imported(files=len(files(list(paths))))
     known: set[str] = set()
     held: dict[tuple[tuple[str, str], ...], list[Line]] = {}
     size = 0
-    shared = Shared()
+    shared = Shared() if shared is None or dry_run else shared
     for item in import_paths(paths, options, shared):
         if isinstance(item, RowProblem):
             result.problems.append(item)

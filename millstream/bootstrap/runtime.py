@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from millstream.bootstrap.monitor import Monitor
     from millstream.bootstrap.pipeline import Pipeline
     from millstream.bootstrap.policies import Rebuilt
+    from millstream.capture.blobs import Blobs
     from millstream.capture.client import Client
     from millstream.capture.importers.base import Imported
+    from millstream.capture.shared import Shared
     from millstream.console.doctor import Check
     from millstream.console.status import Status
     from millstream.deploy.gate import Judgement
@@ -280,6 +282,19 @@ class Runtime:
         """Where the SDK keeps what the log does not take."""
         return self.loaded.data / "spool"
 
+    def shared(self) -> Shared:
+        """What the edges of one door have in common."""
+        from millstream.capture.shared import Shared
+
+        return Shared(self.blobs())
+
+    def blobs(self) -> Blobs | None:
+        """The blob directory; None where none is set."""
+        from millstream.capture.blobs import Blobs
+
+        folder = self.loaded.settings.capture.blobs
+        return Blobs(self.loaded.path(folder)) if folder else None
+
     def client(self, producer: str = "", now_ns: Callable[[], int] = time.time_ns) -> Client:
         """An SDK client on this runtime's log, which is opened in the background: a log that is away
         when the process starts is tried again, and events are spooled meanwhile. ``producer`` and
@@ -288,7 +303,8 @@ class Runtime:
         from millstream.capture.client import Client
 
         capture = self.loaded.settings.capture
-        found = Client(lambda: self.log, capture, self.spool(), producer=producer, now_ns=now_ns)
+        shared = self.shared()
+        found = Client(lambda: self.log, capture, self.spool(), producer=producer, now_ns=now_ns, shared=shared)
         self._closers.append(found.close)
         return found
 
@@ -297,7 +313,7 @@ class Runtime:
         from millstream.capture.importers.base import Options, import_into
 
         options = Options(format=kind, lineage=lineage, capture=self.loaded.settings.capture)
-        return import_into(self.log, paths, options, dry_run=dry_run)
+        return import_into(self.log, paths, options, dry_run=dry_run, shared=self.shared())
 
     def status(self) -> Status:
         """What is going on; see `millstream status`. Asks a buffer only where one has been made."""

@@ -35,7 +35,7 @@ def gateway_routes(runtime: Runtime) -> Sequence[Route]:
     require("millstream serve gateway", "serve")
     from millstream.adapters.otlp_requests import decoded
 
-    return gateway.routes(runtime.log, runtime.loaded.settings, decoded)
+    return gateway.routes(runtime.log, runtime.loaded.settings, decoded, runtime.shared())
 
 
 def grader_routes(runtime: Runtime) -> Sequence[Route]:

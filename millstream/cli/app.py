@@ -66,6 +66,7 @@ COMMANDS: dict[str, Entry] = {
     "who-was-live": Entry("look:who_was_live", "Which version served at a time."),
     "metrics": Entry("figures:metrics", "Figures of the recorded runs, with intervals and denominators."),
     "audit": Entry("look:audit", "Show that nothing was lost, doubled or turned into a reward."),
+    "blobs": Entry("blobs:blobs", "What was too large for an event, kept whole by its hash."),
     "dead-letters": Entry("look:dead_letters", "Events that could not be used, and why."),
 }
 

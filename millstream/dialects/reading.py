@@ -19,7 +19,7 @@ from millstream.errors import EventError, Undecodable
 from millstream.events import AnyEvent
 from millstream.ndjson import filled
 
-MAPPING_EPOCH: Final = 1
+MAPPING_EPOCH: Final = 2
 SPANS: Final = "otlp/spans"
 LOGS: Final = "otlp/logs"
 _HOLDS: Final[Mapping[str, Literal["span", "log"]]] = {SPANS: "span", LOGS: "log"}

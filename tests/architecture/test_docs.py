@@ -30,7 +30,7 @@ from millstream.trainer.algorithms import ALGORITHMS
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
-STREAMS = {"assemble", "grade", "worker"}
+STREAMS = {"assemble", "grade", "worker", "blobs show"}
 SKIPPED = ("make", "pip", "git", "mlflow", "rm", "redis-cli", "sqlite3", "millstream demo")
 """What a block's line may begin with and is not run here: installing, removing, other tools, the long demo."""
 
@@ -71,7 +71,7 @@ def test_the_command_line_page_is_the_parser():
 
 
 def test_every_command_speaks_json_or_streams():
-    """`--json` everywhere, but on the commands that stream NDJSON and on the one that runs on and on."""
+    """`--json` everywhere, but on the commands that stream NDJSON or bytes and on the one that runs on and on."""
     without = {path for path, c in writer.commands() if not any("--json" in p.opts for p in c.params)}
     assert without == STREAMS
 
