@@ -49,6 +49,7 @@ class Conversation:
 
     def __init__(self, run: Run, lock: threading.RLock) -> None:
         self._run, self._lock = run, lock
+        self._first: str | None = None
         self._places: set[str] = set()
         self._keys: set[str] = set()
         self._after: dict[str, str] = {}
@@ -80,7 +81,9 @@ class Conversation:
             keys = [_key(message) for message in asked.messages]
             places = self._places_of(asked, keys)
             known = self._known(places)
-            if acting is None:
+            who = self._run.agent if acting is None else acting.agent
+            self._first = who if self._first is None else self._first
+            if who == (self._run.agent or self._first):
                 self._run.offer(asked.tools)
             self._tell(asked.messages[known:], keys[known:], acting)
             self._places.update(places)

@@ -66,6 +66,11 @@ class Numbered:
         if started.task.id and started.tools:
             self._begin()
 
+    @property
+    def agent(self) -> str:
+        """The name of the run's own agent, '' if it has none."""
+        return self._agent
+
     def _stamp(self) -> dict[str, Any]:
         """The producer, its next number in this run, the id that follows from both, and the time."""
         producer = self._sink.producer

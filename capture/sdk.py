@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from millstream import settings
 from millstream.capture import scope
@@ -23,7 +23,23 @@ from millstream.capture.watching import watch
 from millstream.events import FeedbackSource, Interface, LogprobKind, Split
 from millstream.ports import Log
 
-__all__ = ["agent", "bound", "current_run", "feedback", "flush", "record", "start_run", "tool", "wrap"]
+if TYPE_CHECKING:
+    from agents.tracing import TracingProcessor
+    from langchain_core.callbacks import BaseCallbackHandler
+
+__all__ = [
+    "agent",
+    "agents_processor",
+    "bound",
+    "current_run",
+    "feedback",
+    "flush",
+    "langchain_handler",
+    "record",
+    "start_run",
+    "tool",
+    "wrap",
+]
 
 C = TypeVar("C")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -138,6 +154,29 @@ def wrap(client: C, *, logprob_kind: LogprobKind | None = None) -> C:
     except Exception as error:  # noqa: BLE001 - an unrecorded agent is better than none
         report("wrap", error)
         return client
+
+
+def langchain_handler(*, logprob_kind: LogprobKind | None = None, **fields: Any) -> BaseCallbackHandler:
+    """A LangChain callback: ``graph.invoke(…, config={"callbacks": [millstream.langchain_handler()]})``.
+
+    The outermost chain or graph is a run, unless one is recorded where it begins; its run id is the trajectory's.
+    ``fields``: those of `record`; each may be a function of the graph's inputs. Raises ImportError without
+    langchain-core.
+    """
+    from millstream.capture.langchain import handler
+
+    return handler(default_client, fields, logprob_kind)
+
+
+def agents_processor(*, logprob_kind: LogprobKind | None = None, **fields: Any) -> TracingProcessor:
+    """A processor for the OpenAI Agents SDK: ``agents.add_trace_processor(millstream.agents_processor())``.
+
+    A trace is a run, unless one is recorded where it begins; its trace id is the trajectory's. ``fields``: those of
+    `record`; each may be a function of the trace. Raises ImportError without openai-agents.
+    """
+    from millstream.capture.openai_agents import processor
+
+    return processor(default_client, fields, logprob_kind)
 
 
 def feedback(

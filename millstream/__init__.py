@@ -34,6 +34,8 @@ _HOMES = {
     "bound": "millstream.capture.sdk",
     "current_run": "millstream.capture.sdk",
     "flush": "millstream.capture.sdk",
+    "langchain_handler": "millstream.capture.sdk",
+    "agents_processor": "millstream.capture.sdk",
 }
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "__version__",
     "abstain",
     "agent",
+    "agents_processor",
     "bound",
     "current_run",
     "example",
@@ -56,6 +59,7 @@ __all__ = [
     "feedback",
     "flush",
     "grader",
+    "langchain_handler",
     "record",
     "score",
     "step",
@@ -64,7 +68,18 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from millstream.capture.sdk import agent, bound, current_run, feedback, flush, record, tool, wrap
+    from millstream.capture.sdk import (
+        agent,
+        agents_processor,
+        bound,
+        current_run,
+        feedback,
+        flush,
+        langchain_handler,
+        record,
+        tool,
+        wrap,
+    )
     from millstream.events import Task
     from millstream.grade import Abstained, Censored, Failed, Grade, Scored, StepGrade, abstain, fail, score, step
     from millstream.graders.examples import example
