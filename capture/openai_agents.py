@@ -46,6 +46,7 @@ class Recorder:
         self._client, self._logprob_kind = client, logprob_kind
         self._parts = Parts(client, fields)
         self._ends: dict[str, tuple[EndReason, str]] = {}
+        self._answers: dict[str, str] = {}
 
     @guarded
     def on_trace_start(self, trace: Any) -> None:
@@ -57,8 +58,9 @@ class Recorder:
         """It is over; what failed in it says how."""
         part = self._parts.take(trace.trace_id)
         reason, error = self._ends.pop(trace.trace_id, ("done", ""))
+        answer = self._answers.pop(trace.trace_id, None)
         if part is not None and part.owned:
-            part.run.end(reason=reason, error=error)
+            part.run.end(answer if reason == "done" else None, reason=reason, error=error)
 
     @guarded
     def on_span_start(self, span: Any) -> None:
@@ -80,9 +82,9 @@ class Recorder:
             self._failed(span)
         with scope.entered(self._parts.acting(part)):
             if span.span_data.type == "response" and span.span_data.response is not None:
-                self._step(part, *_of_response(span.span_data))
+                self._step(part, span.trace_id, *_of_response(span.span_data))
             elif span.span_data.type == "generation" and span.span_data.output:
-                self._step(part, *_of_generation(span.span_data))
+                self._step(part, span.trace_id, *_of_generation(span.span_data))
             elif span.span_data.type == "function":
                 self._ran(part, span)
 
@@ -93,9 +95,11 @@ class Recorder:
         """Wait until the log has everything."""
         self._client().flush()
 
-    def _step(self, part: Part, told: Asked, answer: Answered) -> None:
+    def _step(self, part: Part, trace_id: str, told: Asked, answer: Answered) -> None:
         request = part.run.conversation.asked(told)
         part.run.conversation.answered(request, answer, logprob_kind=self._logprob_kind)
+        if not answer.messages[-1].get("tool_calls"):
+            self._answers[trace_id] = values.text_of(answer.messages[-1].get("content"))[0]
 
     def _ran(self, part: Part, span: Any) -> None:
         data, error = span.span_data, values.mapping(span.error)

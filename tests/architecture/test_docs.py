@@ -8,12 +8,14 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import get_args
 
 import click
 import msgspec
 import pytest
+from services.openai_api import answering, completion, response
 
 from millstream.adapters.sqlite import open_sqlite
 from millstream.capture.importers.base import FORMATS
@@ -167,6 +169,7 @@ def place(tmp_path, chat):
     append_policy_events(opened.log, [*versions, first])
     opened.close()
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM_")}
+    chat.script(lambda body: answering(response("30") if "input" in body else completion("30"))(body))
     clean |= {"OPENAI_BASE_URL": chat.url, "OPENAI_API_KEY": "nobody's"}
     return tmp_path, {**clean, "PATH": f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
@@ -188,6 +191,33 @@ def test_blocks_of_pages_run(name, place):
             assert "Traceback" not in done.stderr
             ran += 1
     assert ran or all(code.startswith(SKIPPED) for _, code in blocks(name))
+
+
+@pytest.mark.slow
+def test_every_agent_of_the_capture_page_is_recorded(place):
+    """Each python block of docs/capture.md makes one run, complete when the script has ended."""
+    folder, env = place
+    made = [code for language, code in blocks("docs/capture.md") if language == "python"]
+    for code in made:
+        subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, check=True, capture_output=True, timeout=60)
+    command = "millstream up --until-idle --json >/dev/null && millstream trajectories list --json"
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, check=True, capture_output=True, timeout=60)
+    rows = json.loads(done.stdout)["items"]
+    assert [row["status"] for row in rows] == ["complete"] * len(made)
+    assert {row["final_answer"] for row in rows} == {"30", "30.0"}
+
+
+@pytest.mark.slow
+def test_the_first_lines_of_the_readme_capture_a_run_in_under_a_minute(place):
+    """From the first python block to the run in the list."""
+    folder, env = place
+    (_, install), (_, script), (_, look) = blocks("README.md")[:3]
+    assert install.startswith("pip install")
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", script], cwd=folder, env=env, check=True, capture_output=True)
+    done = subprocess.run(["bash", "-ec", look], cwd=folder, env=env, check=True, capture_output=True, text=True)
+    assert "complete" in done.stdout
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.slow

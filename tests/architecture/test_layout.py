@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOMS = ("capture", "streams", "graders", "trainer", "deploy", "console", "examples")
 HEAVY = ("torch", "transformers", "mlflow", "faust", "kafka", "redis", "numpy", "click")
+FRAMEWORKS = ("openai", "httpx", "httpx2", "langchain_core", "langgraph", "agents")
 
 
 def test_rooms_are_relative_links(root: Path) -> None:
@@ -19,11 +20,12 @@ def test_rooms_are_relative_links(root: Path) -> None:
 
 
 def test_kernel_loads_nothing_heavy(root: Path) -> None:
-    """Importing the kernel and the SDK loads no library of the trainer, the broker or the tracker."""
+    """Importing the kernel and the SDK loads no library of the trainer, the broker, the tracker or an agent."""
     code = (
         "import sys, millstream.events, millstream.trajectory, millstream.grade, millstream.rollout, millstream.policy,"
         " millstream.codec, millstream.ports, millstream.settings, millstream.topics, millstream.capture.sdk;"
-        f"print([m for m in {HEAVY!r} if m in sys.modules])"
+        "import millstream; millstream.wrap, millstream.agent(len), millstream.tool(len);"
+        f"print([m for m in {HEAVY + FRAMEWORKS!r} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout.strip() == "[]"

@@ -117,6 +117,7 @@ def test_a_workflow_is_a_run_by_every_way_of_running_it(chat, client, within, to
     assert [*found[:3], *sorted(found[3:5]), *found[5:]] == WHOLE
     assert {event.trajectory_id for event in events} == {config.trace_id}
     assert of(events, TrajectoryStarted)[0].policy_version == 3
+    assert of(events, TrajectoryEnded)[0].final_answer == ANSWER
     for step in of(events, ModelResponded):
         assert (step.usage.input_tokens, step.usage.output_tokens) == (50, 20)
         assert step.temperature == 0.5
