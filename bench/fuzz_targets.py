@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 from google.protobuf import json_format
+from kafka.errors import UnsupportedCodecError
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -131,12 +132,20 @@ def spans(data: bytes) -> None:
 
 @functools.cache
 def _scratch() -> Path:
-    return Path(tempfile.mkdtemp(prefix="millstream-fuzz-")) / "rows.json"
+    return Path(tempfile.mkdtemp(prefix="millstream-fuzz-"))
 
 
 def imports(data: bytes) -> None:
     """A file of any format, imported: rows that are none are told, and nothing else happens."""
-    path = _scratch()
+    _imported(_scratch() / "rows.json", data)
+
+
+def yaml(data: bytes) -> None:
+    """A file of YAML, imported."""
+    _imported(_scratch() / "rows.yaml", data)
+
+
+def _imported(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     for item in import_paths([path], Options(capture=CAPTURE)):
         if isinstance(item, RowProblem):
@@ -170,7 +179,7 @@ _CRC: Final = struct.Struct(">I")
 def kafka(data: bytes) -> None:
     """The bytes of a fetch: as they are, and with a checksum that holds, so that what lies behind it is read."""
     for value in (data, _checked(data)):
-        with contextlib.suppress(PositionLost):
+        with contextlib.suppress(PositionLost, UnsupportedCodecError):
             for record in unpack(MemoryRecords(value), "telemetry", 0, 0, 1 << 20):
                 assembled_record(record)
 
@@ -485,6 +494,7 @@ TARGETS: Final[dict[str, Target]] = {
     "gzip": Target(bodies, _zipped),
     "spans": Target(spans, _lines),
     "imports": Target(imports, _mixed(_any("*.json", "*.jsonl", "*.ndjson", "*.traj"), _documents)),
+    "yaml": Target(yaml, _any("*.yaml", "run_state.json")),
     "hosted": Target(hosted, _any("hosted_grader.json")),
     "judges": Target(judges, _replies),
     "kafka": Target(kafka, _fetches),

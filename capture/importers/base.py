@@ -8,7 +8,7 @@ duplicates. Records carry the header ``import``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +61,16 @@ def import_paths(
     paths: Sequence[Path],
     options: Options = Options(),  # noqa: B008 - frozen
     shared: Shared | None = None,
+    on_read: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Message | RowProblem]:
-    """Records, each of one trajectory, and problems, in the order of the files.
+    """Records, each of one trajectory, and problems, in the order of the files. ``on_read`` is told the bytes that
+    were read since it was last told.
 
     Raises `SettingsError` for a path that is not there or a format that is unknown, before the first record.
     """
     if options.format not in FORMATS:
         raise SettingsError(f"unknown import format {options.format!r}{nearest(options.format, list(FORMATS))}")
-    return _imported(files(list(paths)), options, shared or Shared())
+    return _imported(files(list(paths)), options, shared or Shared(), on_read)
 
 
 def import_into(
@@ -78,14 +80,25 @@ def import_into(
     *,
     dry_run: bool = False,
     shared: Shared | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Imported:
-    """Import into ``telemetry`` and count; with ``dry_run`` count only. Raises `SettingsError`, `Unavailable`."""
-    result = Imported(files=len(files(list(paths))))
+    """Import into ``telemetry`` and count; with ``dry_run`` count only. ``progress`` is told (bytes read, of how many).
+    Raises `SettingsError`, `Unavailable`.
+    """
+    listed = files(list(paths))
+    result = Imported(files=len(listed))
+    done, of = 0, sum(path.stat().st_size for path in listed)
+
+    def on_read(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(done, of)
+
     known: set[str] = set()
     held: dict[tuple[tuple[str, str], ...], list[Line]] = {}
     size = 0
     shared = Shared() if shared is None or dry_run else shared
-    for item in import_paths(paths, options, shared):
+    for item in import_paths(paths, options, shared, on_read):
         if isinstance(item, RowProblem):
             result.problems.append(item)
             continue
@@ -116,16 +129,21 @@ def _append(
             result.bytes += sum(len(message.value or b"") for message in made)
 
 
-def _imported(paths: list[Path], options: Options, shared: Shared) -> Iterator[Message | RowProblem]:
+def _imported(
+    paths: list[Path], options: Options, shared: Shared, on_read: Callable[[int], None]
+) -> Iterator[Message | RowProblem]:
     for path in paths:
-        yield from _File(path, options, shared).read()
+        file = _File(path, options, shared, on_read)
+        yield from file.read()
+        on_read(path.stat().st_size - file.told)
 
 
 class _File:
     """One file: what its rows share, counted first, and its rows turned into records."""
 
-    def __init__(self, path: Path, options: Options, shared: Shared) -> None:
+    def __init__(self, path: Path, options: Options, shared: Shared, on_read: Callable[[int], None]) -> None:
         self._path, self._options = path, options
+        self.told, self._on_read = 0, on_read
         self._edge, self._raw_edge = Edge(options.capture, shared), RawEdge(options.capture, shared)
         self._sizes: Counter[str] = Counter()
         self._seen: Counter[str] = Counter()
@@ -149,6 +167,8 @@ class _File:
             if isinstance(row, RowProblem):
                 yield row
                 continue
+            self.told += row.size
+            self._on_read(row.size)
             if self._options.format in ("auto", "otlp") and otlp_files.is_otlp(row.value):
                 yield from self._spans(row)
                 continue

@@ -7,7 +7,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from millstream.capture.importers import inspect_logs, langfuse, openai_chat, responses, swe_agent, who_and_when
+from millstream.capture.importers import (
+    cassettes,
+    inspect_logs,
+    langfuse,
+    openai_chat,
+    responses,
+    run_state,
+    swe_agent,
+    who_and_when,
+)
 from millstream.capture.importers.chat import ChatRun
 from millstream.dialects import items
 
@@ -40,6 +49,8 @@ RUNS = (
     Format("langfuse", langfuse.is_langfuse, langfuse.langfuse_run),
     Format("who-and-when", who_and_when.is_who_and_when, who_and_when.who_and_when_run),
     Format("swe-agent", swe_agent.is_swe_agent, swe_agent.swe_agent_run, swe_agent.task_key),
+    Format("openai-agents", run_state.is_run_state, run_state.run_state),
+    Format("cassette", cassettes.is_cassette, cassettes.cassette_run, parts=cassettes.runs),
     Format("openai", openai_chat.is_chat, openai_chat.chat_run, openai_chat.group_key),
 )
 FORMATS = ("auto", "millstream", "otlp", *(known.name for known in RUNS))

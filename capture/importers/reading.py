@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from millstream.capture.importers import yaml_files
 from millstream.errors import SettingsError, Undecodable
 from millstream.repair import sound
 
-SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", *yaml_files.SUFFIXES)
 """What is read of a folder."""
 _WHOLE_BYTES = 256_000_000
 _BOM = b"\xef\xbb\xbf"
@@ -32,19 +33,24 @@ class RowProblem(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """A row of a file and what was mended to read it (``non_finite``, ``surrogate_replaced``)."""
+    """A row of a file and what was mended to read it (``non_finite``, ``surrogate_replaced``). ``size``: the bytes of
+    its line, 0 where a file is one value.
+    """
 
     number: int
     value: Any
     flags: tuple[str, ...] = ()
+    size: int = 0
 
 
 def files(paths: list[Path]) -> list[Path]:
-    """The files behind paths: a folder stands for its files with a known suffix. Raises `SettingsError`."""
+    """The files behind paths: a folder stands for the files in and below it that have a known suffix, but for hidden
+    ones. Raises `SettingsError`.
+    """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(item for item in path.iterdir() if item.suffix in SUFFIXES and item.is_file())
+            inside = sorted(item for item in path.rglob("*") if _is_row_file(item.relative_to(path), item))
             if not inside:
                 raise SettingsError(f"{path} holds no file to import; files end in {', '.join(SUFFIXES)}")
             found += inside
@@ -55,8 +61,17 @@ def files(paths: list[Path]) -> list[Path]:
     return found
 
 
+def _is_row_file(inside: Path, item: Path) -> bool:
+    return item.suffix in SUFFIXES and item.is_file() and not any(part.startswith(".") for part in inside.parts)
+
+
 def rows(path: Path) -> Iterator[Row | RowProblem]:
-    """The rows in order. A row that is no JSON is a `RowProblem` and the next ones come all the same."""
+    """The rows in order. A row that is no JSON is a `RowProblem` and the next ones come all the same. A file of YAML is
+    one row.
+    """
+    if path.suffix in yaml_files.SUFFIXES:
+        yield _yaml(path)
+        return
     try:
         with path.open("rb") as file:
             first = file.readline()
@@ -71,6 +86,17 @@ def rows(path: Path) -> Iterator[Row | RowProblem]:
         yield from _whole(path) or ()
         return
     yield from _lines(path)
+
+
+def _yaml(path: Path) -> Row | RowProblem:
+    if path.stat().st_size > _WHOLE_BYTES:
+        return RowProblem(str(path), 0, f"YAML of more than {_WHOLE_BYTES} bytes")
+    try:
+        return Row(1, yaml_files.decoded(path.read_bytes()))
+    except OSError as error:
+        raise SettingsError(f"{path} can't be read: {error.strerror}; make it readable") from None
+    except Undecodable as error:
+        return RowProblem(str(path), 1, str(error))
 
 
 def _one_line(path: Path, first: bytes) -> bool:
@@ -95,7 +121,7 @@ def _lines(path: Path) -> Iterator[Row | RowProblem]:
             except Undecodable as error:
                 yield RowProblem(str(path), number, str(error))
             else:
-                yield Row(number, value, flags)
+                yield Row(number, value, flags, len(line))
 
 
 def _whole(path: Path) -> list[Row] | None:

@@ -32,7 +32,7 @@ from millstream.events import (
     TrajectoryStarted,
     Usage,
 )
-from millstream.examples.data import others
+from millstream.examples.data import others, recorded
 from millstream.examples.data.cases import CASES, REPORT, SYSTEM, TOOL, Attempt, Case
 
 FOLDER = Path(__file__).parent
@@ -190,6 +190,8 @@ def contents() -> dict[str, bytes]:
         "inspect.json": _document(others.inspect_log(list(_attempts()))),
         "langfuse.json": _document(others.langfuse_export(CASES[0], 0, CASES[0].attempts[0])),
         "swe_agent.traj": _document(others.swe_agent_trajectory(CASES[1], 0, CASES[1].attempts[0])),
+        "run_state.json": _document(recorded.run_state(CASES[0], 0, CASES[0].attempts[0])),
+        "cassette.yaml": recorded.as_yaml(recorded.cassette(CASES[0], 0, CASES[0].attempts[0])).encode(),
         "who_and_when.json": _document(others.who_and_when_log(CASES[0], CASES[0].attempts[1])),
     }
 

@@ -15,7 +15,7 @@ def _asked(case: Case) -> str:
     return f"{REPORT}\n{case.question}"
 
 
-def _chat(case: Case, number: int, attempt: Attempt) -> list[dict[str, Any]]:
+def chat_of(case: Case, number: int, attempt: Attempt) -> list[dict[str, Any]]:
     """System, user, the call and its result if there is one, and the answer."""
     told: list[dict[str, Any]] = [
         {"role": "system", "content": SYSTEM},
@@ -35,7 +35,7 @@ def _name(case: Case, number: int) -> str:
 
 def responses_row(case: Case, number: int, attempt: Attempt) -> dict[str, Any]:
     """A rollout of NeMo Gym."""
-    *_, last = _chat(case, number, attempt)
+    *_, last = chat_of(case, number, attempt)
     output: list[dict[str, Any]] = [
         {"type": "reasoning", "id": f"rs_{case.id}_{number}", "summary": [{"type": "summary_text", "text": _THOUGHT}]}
     ]
@@ -80,7 +80,7 @@ def inspect_log(attempts: list[tuple[Case, int, Attempt]]) -> dict[str, Any]:
 
 
 def _sample(case: Case, number: int, attempt: Attempt) -> dict[str, Any]:
-    messages = _chat(case, number, attempt)
+    messages = chat_of(case, number, attempt)
     for message in messages:
         if "tool_calls" in message:
             call = message["tool_calls"][0]
@@ -110,7 +110,7 @@ def _arguments(text: str) -> tuple[dict[str, Any], dict[str, str]]:
 
 def langfuse_export(case: Case, number: int, attempt: Attempt) -> dict[str, Any]:
     """A trace of Langfuse, its observations in the order in which they ended."""
-    system, user, asked, result, answer = _chat(case, number, attempt)
+    system, user, asked, result, answer = chat_of(case, number, attempt)
     trace = f"trace-{case.id}"
 
     def observed(kind: str, name: str, place: int, given: Any, gave: Any) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def langfuse_export(case: Case, number: int, attempt: Attempt) -> dict[str, Any]
 
 def swe_agent_trajectory(case: Case, number: int, attempt: Attempt) -> dict[str, Any]:
     """A trajectory of SWE-agent."""
-    history = [{**message, "agent": "main"} for message in _chat(case, number, attempt)]
+    history = [{**message, "agent": "main"} for message in chat_of(case, number, attempt)]
     for entry in history:
         if "tool_call_id" in entry:
             entry["tool_call_ids"] = [entry.pop("tool_call_id")]

@@ -18,8 +18,8 @@ from millstream.errors import PositionLost
 from millstream.partition import slot
 from millstream.ports import Record
 
-_LAST = 1 << 62
-"""The greatest offset and time that is believed."""
+_LAST_OFFSET, _LAST_MS = 1 << 42, 1 << 62
+"""What is believed of offsets and times: states hold an offset and a line in 64 bits."""
 _BROKEN = (CorruptRecordError, AssertionError, EOFError, IndexError, OSError, ValueError, struct.error, zlib.error)
 """What the library raises for bytes that are no batch (of which offset, codec or version whatever)."""
 
@@ -51,7 +51,7 @@ def unpack(batches: MemoryRecords, topic: str, partition: int, offset: int, max_
             for record in _told(batch):
                 if record.offset < offset:
                     continue
-                if record.offset > _LAST:
+                if record.offset > _LAST_OFFSET:
                     raise CorruptRecordError(f"its offset {record.offset} is none")
                 if size >= max_bytes:
                     break
@@ -120,7 +120,7 @@ def _record(record: Any, topic: str, partition: int) -> Record:
         topic,
         partition,
         record.offset,
-        min(max(record.timestamp, 0), _LAST),
+        min(max(record.timestamp, 0), _LAST_MS),
         _text(record.key),
         None if record.value is None else bytes(record.value),
         {_text(name): _text(value) for name, value in record.headers},

@@ -308,12 +308,20 @@ class Runtime:
         self._closers.append(found.close)
         return found
 
-    def import_files(self, paths: Sequence[Path], *, kind: str, lineage: str, dry_run: bool) -> Imported:
-        """Import files into telemetry; see `millstream import`."""
+    def import_files(
+        self,
+        paths: Sequence[Path],
+        *,
+        kind: str,
+        lineage: str,
+        dry_run: bool,
+        progress: Callable[[int, int], None] = lambda _done, _of: None,
+    ) -> Imported:
+        """Import files into telemetry; see `millstream import`. ``progress``: told (bytes read, of how many)."""
         from millstream.capture.importers.base import Options, import_into
 
         options = Options(format=kind, lineage=lineage, capture=self.loaded.settings.capture)
-        return import_into(self.log, paths, options, dry_run=dry_run, shared=self.shared())
+        return import_into(self.log, paths, options, dry_run=dry_run, shared=self.shared(), progress=progress)
 
     def status(self) -> Status:
         """What is going on; see `millstream status`. Asks a buffer only where one has been made."""

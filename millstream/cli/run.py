@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from millstream.cli.common import emit, json_option, runtime_of
+from millstream.cli.common import Meter, emit, json_option, runtime_of
 
 if TYPE_CHECKING:
     from millstream.ports import Gap
@@ -92,7 +92,9 @@ def import_(ctx: click.Context, paths: tuple[Path, ...], kind: str, lineage: str
     A bad row is reported with its file and line, and the rest goes in (exit 4).
     """
     runtime = runtime_of(ctx)
-    result = runtime.import_files(list(paths), kind=kind, lineage=lineage, dry_run=dry_run)
+    meter = Meter("read {done} of {of} bytes")
+    result = runtime.import_files(list(paths), kind=kind, lineage=lineage, dry_run=dry_run, progress=meter)
+    meter.end()
     for problem in result.problems:
         click.echo(str(problem), err=True)
     if as_json:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from millstream.capture.importers.base import Options, import_into, import_paths
-from millstream.capture.importers.reading import RowProblem
+from millstream.capture.importers.reading import RowProblem, files
 from millstream.codec import decode_lines
 from millstream.errors import SettingsError
 from millstream.events import (
@@ -290,3 +290,31 @@ def test_import_counts_and_a_dry_run_writes_nothing(log, told, root):
     wet = import_into(log, paths)
     assert dry == wet
     assert (wet.files, wet.trajectories, wet.events) == (2, 12, len(told()))
+
+
+def test_an_import_tells_how_far_it_is(tmp_path, log):
+    """Rising bytes up to all of them: line by line in a file of rows, at the end of one that is one value."""
+    rows, whole, broken = tmp_path / "a.jsonl", tmp_path / "b.json", tmp_path / "c.jsonl"
+    row = json.dumps({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})
+    rows.write_text(f"{row}\n" * 5)
+    whole.write_text("[\n" + row + "\n]\n")
+    broken.write_text(f"{row}\nTODO\n{row}\n")
+    told: list[tuple[int, int]] = []
+    import_into(log, [rows, whole, broken], dry_run=True, progress=lambda done, of: told.append((done, of)))
+    of = sum(path.stat().st_size for path in (rows, whole, broken))
+    assert told == sorted(told)
+    assert {of} == {total for _, total in told}
+    assert told[-1] == (of, of)
+    assert len({done for done, _ in told}) >= 5 + 1 + 2
+
+
+def test_a_folder_stands_for_what_is_below_it(tmp_path):
+    """Folders in folders, in order; hidden ones and other files are left out."""
+    row = json.dumps({"messages": [{"role": "user", "content": "q"}]})
+    for name in ("b/c/one.jsonl", "a.json", ".git/two.json", "b/.hidden.json", "b/notes.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(row)
+    assert [path.relative_to(tmp_path).as_posix() for path in files([tmp_path])] == ["a.json", "b/c/one.jsonl"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SettingsError, match="holds no file to import"):
+        files([tmp_path / "empty"])

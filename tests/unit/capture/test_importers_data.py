@@ -194,7 +194,36 @@ def test_files_of_spans(data, folder, lines, problems, counts):
     assert assembler.ledger.balance == 0
 
 
-@pytest.mark.parametrize("folder", ["openai_agents_run_state", "finqa"])
+def test_run_states(data):
+    """Every version from 1.0 to 1.17 comes in; what is no state says why, and no value of it is repeated."""
+    found = Imported(sorted((data / "openai_agents_run_state").glob("*.json")))
+    assert (len(found.runs), found.statuses) == (26, {"complete": 23, "interrupted": 3})
+    assert found.sizes() == (4, 5, 3, 0)
+    assert [problem.file.rsplit("/", 1)[1] for problem in found.problems] == [
+        "negative__malformed_current_agent.json",
+        "negative__missing_version.json",
+        "sources.json",
+    ]
+    assert not any("SENTINEL" in str(problem) for problem in found.problems)
+    turns = [turn for run in found.runs for turn in run.responses]
+    assert {turn.agent for turn in turns} == {"compat-agent"}
+    assert {turn.response_id for turn in turns} == {"", "response-program", "resp-789"}
+
+
+def test_cassettes(data):
+    """Chat and Responses, streamed or not; a call that continues the one before is of its run. Two of the 14 files hold
+    the same call, one holds another API's.
+    """
+    found = Imported(sorted((data / "openai_cassettes").glob("*.yaml")))
+    (problem,) = found.problems
+    assert problem.reason.endswith("is no call of chat completions or responses")
+    assert (len(found.runs), found.statuses) == (12, {"complete": 10, "interrupted": 2})
+    assert found.sizes() == (15, 9, 3, 0)
+    assert all(turn.usage.input_tokens and turn.response_id for run in found.runs for turn in run.responses)
+    assert sorted(len(run.responses) for run in found.runs) == [1] * 9 + [2] * 3
+
+
+@pytest.mark.parametrize("folder", ["finqa"])
 def test_files_of_no_known_format_are_problems(data, folder):
     """What is not read yet is reported with its row, and nothing of it goes in."""
     items = list(import_paths([data / folder]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from collections import Counter
@@ -20,7 +21,7 @@ from millstream.codec import decode_lines
 from millstream.dialects import messages as foreign
 from millstream.errors import EventError
 from millstream.events import FeedbackGiven, MessageReceived, ModelResponded, ToolReturned, TrajectoryEnded
-from millstream.examples.data import make, others
+from millstream.examples.data import make, others, recorded
 from millstream.ports import Message, Record
 from millstream.settings import Assembly
 from millstream.streams.assembly import Assembler
@@ -32,6 +33,8 @@ EXAMPLES = {
     "langfuse": "langfuse.json",
     "swe-agent": "swe_agent.traj",
     "who-and-when": "who_and_when.json",
+    "openai-agents": "run_state.json",
+    "cassette": "cassette.yaml",
     "openai": "chats.jsonl",
 }
 CASE, ATTEMPT = make.CASES[0], make.CASES[0].attempts[0]
@@ -40,12 +43,16 @@ LOG = others.inspect_log([(CASE, 0, ATTEMPT), (CASE, 1, CASE.attempts[1])])
 TRACE = others.langfuse_export(CASE, 0, ATTEMPT)
 SWE = others.swe_agent_trajectory(CASE, 0, ATTEMPT)
 WHO = others.who_and_when_log(CASE, ATTEMPT)
+STATE = recorded.run_state(CASE, 0, ATTEMPT)
+CASSETTE = recorded.cassette(CASE, 0, ATTEMPT)
 VALID = {
     "responses": ROLLOUT,
     "inspect": LOG,
     "langfuse": TRACE,
     "swe-agent": SWE,
     "who-and-when": WHO,
+    "openai-agents": STATE,
+    "cassette": CASSETTE,
     "openai": make.chat_row(CASE, 0, ATTEMPT),
     "tau-bench": {"task_id": 0, "trial": 0, "reward": 1.0, "traj": make.chat_row(CASE, 0, ATTEMPT)["messages"]},
 }
@@ -148,6 +155,8 @@ def test_t38_a_bad_row_costs_one_row(told, name):
         "langfuse": {**TRACE, "observations": [{"no": "id"}]},
         "swe-agent": {**SWE, "history": []},
         "who-and-when": {**WHO, "mistake_step": "99"},
+        "openai-agents": {**STATE, "$schemaVersion": "2.0"},
+        "cassette": {"interactions": [{"request": {"uri": "https://example.org/embeddings"}}]},
         "openai": {"messages": []},
     }[name]
     items = told(VALID[name], "TODO", empty, VALID[name])
@@ -467,3 +476,97 @@ def test_no_row_is_too_strange(data, name, strange, absent):
             continue
         assert all(not isinstance(event, ToolReturned) or isinstance(event.output, str) for event in made)
         assert all(decode_lines(msgspec.json.encode(event))[0][0] == event for event in made)
+
+
+def test_a_run_state_has_its_agents_and_responses(run):
+    """Calls, results and answers are those of the items, each turn with its agent, its usage and its response."""
+    two = copy.deepcopy(STATE)
+    two["generated_items"][2]["agent"] = {"name": "writer"}
+    found = run(two)
+    assert [(turn.agent, turn.response_id) for turn in found.responses] == [
+        ("larkspur", "resp_larkspur-growth_1"),
+        ("writer", "resp_larkspur-growth_2"),
+    ]
+    assert [(turn.usage.input_tokens, turn.usage.cached_tokens) for turn in found.responses] == [(128, 100)] * 2
+    assert (found.unanswered, found.started.task.family, found.status) == ((), "larkspur", "complete")
+
+
+def test_a_run_state_that_waits_is_interrupted_and_one_out_of_turns_hit_a_limit(run):
+    """A call that waits for an approval has no result; the approval does not repeat it."""
+    waiting = copy.deepcopy(STATE)
+    call = waiting["generated_items"][0]
+    waiting["generated_items"] = [call, {**call, "type": "tool_approval_item"}]
+    waiting["current_step"] = {"type": "next_step_interruption"}
+    found = run(waiting)
+    assert (found.status, found.reason, len(found.unanswered)) == ("interrupted", "unanswered_call", 1)
+    assert len(found.responses[0].tool_calls) == 1
+    assert run({**waiting, "current_turn": 10}).hit_limit
+    assert not run({**STATE, "current_turn": 10}).hit_limit
+
+
+def test_the_longer_list_of_a_run_state_is_the_run(run):
+    """A state that was resumed has the whole run in its session, and the last part in its generated items."""
+    resumed = {**STATE, "session_items": STATE["generated_items"], "generated_items": STATE["generated_items"][2:]}
+    assert len(run(resumed).steps) == 2
+
+
+@pytest.mark.parametrize("version", ["2.0", "0.9", "x", ""])
+def test_t13_a_run_state_of_another_major_version_is_refused(told, version):
+    """Fields that are unknown are ignored, versions that are unknown are not guessed at."""
+    (problem,) = problems(told({**STATE, "$schemaVersion": version}))
+    assert "schema" in problem.reason
+    assert problems(told({**STATE, "colour": "red", "$schemaVersion": "1.99"})) == []
+
+
+def test_a_cassette_tells_its_calls_as_they_were(run):
+    """The second call continues the first: one run; its stream is put together, usage and ids are the responses'."""
+    found = run(CASSETTE)
+    first, second = found.responses
+    assert ([call.name for call in first.tool_calls], first.finish_reason) == (["calculator"], "tool_calls")
+    assert (second.text, second.finish_reason) == (ATTEMPT.answer, "stop")
+    assert [turn.usage.output_tokens for turn in found.responses] == [12, 12]
+    assert [turn.response_id for turn in found.responses] == [f"chatcmpl-{CASE.id}-{n}" for n in (0, 1)]
+    assert [result.output for result in found.steps[0].results] == [ATTEMPT.output]
+    assert found.started.tools[0]["function"]["name"] == "calculator"
+
+
+def test_calls_that_do_not_continue_are_runs_of_their_own(told):
+    """Another conversation, a retry of the same call, and a branch from the first answer."""
+    first, second = CASSETTE["interactions"]
+    other = copy.deepcopy(first)
+    other["request"]["body"] = other["request"]["body"].replace("Larkspur", "Woodbine")
+    runs = assembled(told({"interactions": [first, second, other, first, second]}))
+    assert sorted(len(found.responses) for found in runs) == [1, 2, 2]
+    apart = assembled(told({"interactions": [first, other, second]}))
+    assert sorted(len(found.responses) for found in apart) == [1, 1, 2]  # what the second call was told is history
+
+
+def test_a_failed_call_of_a_cassette_is_a_crash_that_says_so(run):
+    """429 and its words are kept; a body in base64 is a body; one that is none is a bad row."""
+    first = copy.deepcopy(CASSETTE["interactions"][0])
+    first["response"] = {"status": {"code": "429"}, "body": {"string": "slow down"}}
+    found = run({"interactions": [first]})
+    assert (found.reason, found.ended.error) == ("reported_crash", "HTTP 429: slow down")
+    coded = copy.deepcopy(CASSETTE["interactions"][0])
+    body = coded["response"]["body"]["string"].encode()
+    coded["response"]["body"] = {"base64_string": base64.b64encode(body).decode()}
+    assert run({"interactions": [coded]}).responses[0].tool_calls
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: &a [x]\nb: [*a, *a]", "anchors"),
+        ("a: [", "not YAML"),
+        ("a: !!python/object/apply:os.system ['true']", "a row with a"),
+        ("[" * 5000, "not YAML"),
+        ("\x00", "not YAML"),
+        ("just words", "a row str"),
+    ],
+)
+def test_yaml_is_texts_and_nothing_else(tmp_path, text, why):
+    """No object is made, no anchor grows, no date is guessed; what is no run says why."""
+    path = tmp_path / "rows.yaml"
+    path.write_text(text)
+    (problem,) = import_paths([path])
+    assert why in problem.reason
