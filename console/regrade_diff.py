@@ -7,9 +7,11 @@ is followed to rewards, rollouts in the buffer, and the versions that were train
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 
 from msgspec import Struct
 
@@ -79,36 +81,44 @@ class Plain(Struct, frozen=True):
 def diff(
     log: Log, grader: str, epoch: str, new: Iterable[Sequence[GradeGiven]], lineages: Sequence[Plain], recalls: Recalls
 ) -> RegradeDiff:
-    """What the grades ``new`` (those of one run together) would change."""
-    given = {attempts[0].trajectory_id: list(attempts) for attempts in new if attempts}
-    books = [RewardBook(Formula.of(plain.reward), recalls, also=grader) for plain in lineages]
-    replaces: Counter[str] = Counter()
-    for event in grade_events(log):
-        for book in books:
-            book.take([event])
-    before = [{name: book.reward(name) for name in given if name in book.runs} for book in books]
-    old = {name: books[0].grade(name, grader) for name in given}
-    for name in given:
-        kept = books[0].runs[name].grades.get(str(books[0].runs[name].revision), {}).get(grader, ())
-        replaces[kept[-1].epoch if kept else "none"] += 1
-    for book in books:
-        book.take([one for attempts in given.values() for one in attempts])
-    told = Counter(_told(old[name], books[0].grade(name, grader)) for name in given)
+    """What the grades ``new`` (those of one run together) would change. Each run is compared as its grades come and
+    then let go: only what changes is kept.
+    """
     foreign = ledger(log).lineages.keys() - {plain.lineage for plain in lineages}
-    parts = [
-        _part(plain, grader, book, [run for run in was.values() if _is_of(run, plain, foreign, len(lineages))])
-        for plain, book, was in zip(lineages, books, before, strict=True)
-    ]
-    changed = {(part.namespace, change.trajectory_id) for part in parts for change in part.changes}
+    parts = [_Part(plain, RewardBook(Formula.of(plain.reward), recalls, also=grader)) for plain in lineages]
+    for event in grade_events(log):
+        for part in parts:
+            part.book.take([event])
+    replaces: Counter[str] = Counter()
+    told: Counter[str] = Counter()
+    for attempts in new:
+        if not attempts:
+            continue
+        name, first = attempts[0].trajectory_id, parts[0].book
+        replaces[_standing(first, name, grader)] += 1
+        old = first.grade(name, grader)
+        for part in parts:
+            part.compare(name, attempts, partial(_is_of, plain=part.plain, foreign=foreign, lineages=len(lineages)))
+        told[_told(old, first.grade(name, grader))] += 1
+        for part in parts:
+            part.book.runs.pop(name, None)
+    changed = {(part.plain.namespace, change.trajectory_id) for part in parts for change in part.changes}
     return RegradeDiff(
         grader=grader,
         epoch=epoch,
         replaces=dict(replaces),
-        runs=len(given),
+        runs=replaces.total(),
         grades=dict(told.most_common()),
-        lineages=tuple(parts),
+        lineages=tuple(part.told(grader) for part in parts),
         impact=impact(log, lambda admitted: (admitted.namespace, admitted.trajectory_id) in changed),
     )
+
+
+def _standing(book: RewardBook, name: str, grader: str) -> str:
+    """The epoch of a run's standing grade."""
+    run = book.runs.get(name)
+    kept = run.grades.get(str(run.revision), {}).get(grader, ()) if run else ()
+    return kept[-1].epoch if kept else "none"
 
 
 def _told(old: Grade | None, new: Grade | None) -> str:
@@ -132,24 +142,45 @@ def _is_of(run: RunReward, plain: Plain, foreign: AbstractSet[str], lineages: in
     return theirs in ("", plain.lineage) or (lineages == 1 and theirs not in foreign)
 
 
-def _part(plain: Plain, grader: str, book: RewardBook, before: Sequence[RunReward]) -> LineageDiff:
-    pairs = [(was, book.reward(was.trajectory_id)) for was in before]
-    formula = book.named.formula
-    changes = [_change(was, now, formula) for was, now in pairs if was.reward != now.reward]
-    return LineageDiff(
-        lineage=plain.lineage,
-        namespace=plain.namespace,
-        formula=plain.reward.formula,
-        named=grader in book.named.names,
-        graded=sum(was.reward is not None or now.reward is not None for was, now in pairs),
-        changed=len(changes),
-        flips=sum(change.flips for change in changes),
-        came=sum(change.old is None for change in changes),
-        went=sum(change.new is None for change in changes),
-        mean_before=_mean([was.reward for was, _ in pairs]),
-        mean_after=_mean([now.reward for _, now in pairs]),
-        changes=tuple(changes),
-    )
+class _Part:
+    """One lineage's part of the answer, run by run."""
+
+    def __init__(self, plain: Plain, book: RewardBook) -> None:
+        self.plain, self.book = plain, book
+        self.changes: list[RewardChange] = []
+        self.graded = 0
+        self._before, self._after = array("d"), array("d")
+
+    def compare(self, name: str, attempts: Sequence[GradeGiven], counts: Callable[[RunReward], bool]) -> None:
+        """Take the new grades of a run, and what they change of its reward, where the run ``counts``."""
+        was = self.book.reward(name) if name in self.book.runs else None
+        self.book.take(attempts)
+        if was is None or not counts(was):
+            return
+        now = self.book.reward(name)
+        self.graded += was.reward is not None or now.reward is not None
+        for kept, reward in ((self._before, was.reward), (self._after, now.reward)):
+            if reward is not None:
+                kept.append(reward)
+        if was.reward != now.reward:
+            self.changes.append(_change(was, now, self.book.named.formula))
+
+    def told(self, grader: str) -> LineageDiff:
+        """The part, when every run was compared."""
+        return LineageDiff(
+            lineage=self.plain.lineage,
+            namespace=self.plain.namespace,
+            formula=self.plain.reward.formula,
+            named=grader in self.book.named.names,
+            graded=self.graded,
+            changed=len(self.changes),
+            flips=sum(change.flips for change in self.changes),
+            came=sum(change.old is None for change in self.changes),
+            went=sum(change.new is None for change in self.changes),
+            mean_before=_mean(self._before),
+            mean_after=_mean(self._after),
+            changes=tuple(self.changes),
+        )
 
 
 def _change(was: RunReward, now: RunReward, formula: Formula) -> RewardChange:
@@ -166,9 +197,8 @@ def _change(was: RunReward, now: RunReward, formula: Formula) -> RewardChange:
     )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 def render(found: RegradeDiff, shown: int = 10) -> str:

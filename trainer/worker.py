@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -57,12 +58,16 @@ class TrainWorker:
         caller: Caller,
         lineages: Mapping[str, TrainerSettings],
         settings: WorkerSettings,
+        graders: Mapping[str, frozenset[str]] = MappingProxyType({}),
     ) -> None:
-        """`buffers` by namespace, `lineages` by name."""
+        """`buffers` by namespace, `lineages` by name. `graders`: those that the reward of each lineage is made of;
+        while an alarm about one of them stands, what was asked for is not begun.
+        """
         self.log = log
         self.buffers = buffers
         self.lineages = lineages
         self.settings = settings
+        self.graders = graders
         self.sources = Sources(tracker, caller, settings.call_timeout_s, settings.retry_s)
         timeout_s = max((trainer.claim_timeout_s for trainer in lineages.values()), default=60.0)
         self.reader = LedgerReader(log, claim_timeout_ms=round(timeout_s * 1000))
@@ -116,7 +121,10 @@ class TrainWorker:
         return True
 
     def _free(self, training: Training, now_ms: int) -> bool:
-        if training.request.lineage not in self.lineages:
+        lineage = training.request.lineage
+        if lineage not in self.lineages:
+            return False
+        if self.reader.ledger.graders.stopping(lineage, self.graders.get(lineage, frozenset())) is not None:
             return False
         old = now_ms - training.beat_ms >= self.reader.ledger.timeout_ms(training)
         return training.state == "requested" or (training.state == "claimed" and old)

@@ -49,6 +49,7 @@ def workers(runtime: Runtime) -> list[Worker]:
 
 def trainers(runtime: Runtime) -> list[Worker]:
     """The train worker, and what registers the bases. Raises `SettingsError` when no plan has a base."""
+    from millstream.graders.reward import Formula
     from millstream.trainer.worker import TrainWorker, WorkerSettings
 
     plans = _with_base(runtime)
@@ -61,6 +62,7 @@ def trainers(runtime: Runtime) -> list[Worker]:
         runtime.children,
         {plan.lineage: plan.trainer for plan in plans},
         WorkerSettings(folder=runtime.loaded.data / "trainings"),
+        {plan.lineage: Formula.of(plan.reward).names for plan in plans},
     )
     return [bases, train]
 

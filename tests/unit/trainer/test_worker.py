@@ -17,6 +17,7 @@ from millstream.adapters.redis import RedisBuffer
 from millstream.adapters.sqlite import open_sqlite
 from millstream.adapters.valkey import Valkey
 from millstream.errors import Unavailable
+from millstream.grader_events import AlarmCleared, AlarmRaised
 from millstream.ledger import LedgerReader, append_policy_events
 from millstream.policy import PolicyRegistered, Training, TrainingClaimed, TrainingFinished, TrainingRequested
 from millstream.ports import Log, Message
@@ -167,6 +168,27 @@ def mill(tmp_path: Path, server: str, tracker: MlflowTracker, llama: Path, pract
     made = Mill(tmp_path, server, tracker, llama, practice)
     yield made
     made.close()
+
+
+@pytest.mark.parametrize(("grader", "stops"), [("correct", True), ("another", False)])
+def test_what_was_asked_for_before_an_alarm_is_not_begun_while_it_stands(mill: Mill, grader: str, stops: bool) -> None:
+    """A burst of runs may be asked for and found fooled in one go: nothing is claimed until somebody has cleared the
+    alarm; one about graders of another reward stands in nobody's way.
+    """
+    mill.request()
+    alarm = AlarmRaised(
+        id="a", lineage=mill.lineage, alarm="hack", measure="fooled", graders=(grader,), version=1, reference="gold",
+        runs=30, hits=20, share=0.7, expected=0.05, evidence=200.0, reason="paid though wrong",
+    )  # fmt: skip
+    append_policy_events(mill.log, [alarm])
+    worker = mill.worker()
+    worker.graders = {mill.lineage: frozenset({"correct"})}
+    assert worker.step() is not stops
+    assert (mill.training().state == "requested") is stops
+    cleared = AlarmCleared(id="c", lineage=mill.lineage, alarm_id="a", reason="looked")
+    append_policy_events(mill.log, [cleared])
+    assert worker.busy or worker.step()
+    assert mill.training().state == "claimed"
 
 
 def test_a_request_becomes_a_registered_version(mill: Mill) -> None:
