@@ -8,6 +8,7 @@ the last answer. An answer in a request that nobody saw given is history: kept w
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from millstream import values
 from millstream.capture import scope
 from millstream.capture.calls import Calls, Open
 from millstream.capture.scope import Acting
-from millstream.codec import digest
+from millstream.codec import content_digest, digest
 from millstream.dialects.openai_calls import Answered, Asked
 from millstream.dialects.told import Message
 from millstream.events import HISTORY, LogprobKind, ToolCall, Usage
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.capture.recorder import Run
 
 _TOOL = ("tool", "function")
+_MOST_BODIES = 4
 
 
 class Request(Struct, frozen=True):
@@ -34,6 +36,13 @@ class Request(Struct, frozen=True):
     asked: Asked
     place: str
     acting: Acting | None = None
+
+
+class Prefix(Struct, frozen=True):
+    """The first bytes of a list of messages that were told before, and the place after them."""
+
+    length: int
+    place: str
 
 
 class _Ran(Struct, frozen=True):
@@ -50,6 +59,7 @@ class Conversation:
     def __init__(self, run: Run, lock: threading.RLock) -> None:
         self._run, self._lock = run, lock
         self._first: str | None = None
+        self._bodies: OrderedDict[int, tuple[str, str]] = OrderedDict()
         self._places: set[str] = set()
         self._keys: set[str] = set()
         self._after: dict[str, str] = {}
@@ -61,26 +71,46 @@ class Conversation:
         """Whether a call has no result yet."""
         return self._calls.waiting
 
+    def goes_on(self, head: bytes, listed: bytes) -> Prefix | None:
+        """What of a request's list of messages, as JSON, an earlier request of this run had whole; ``head``: what
+        stands before the list. An agent's next request mostly is its last one and some more: so much need not be read.
+        """
+        with self._lock:
+            for length, (told, place) in reversed(self._bodies.items()):
+                if (
+                    length < len(listed)
+                    and listed[length : length + 1] in b",]"
+                    and told == _hash(head, listed[:length])
+                ):
+                    return Prefix(length, place)
+        return None
+
     def depth(self, asked: Asked) -> int:
         """How many of a request's messages this run has told."""
         with self._lock:
             return self._known(self._places_of(asked, [_key(message) for message in asked.messages]))
 
-    def _places_of(self, asked: Asked, keys: list[str]) -> list[str]:
+    def _places_of(self, asked: Asked, keys: list[str], place: str = "") -> list[str]:
         """For each message the hash of all up to it, and of what the request goes on with."""
-        place = self._after.get(asked.previous) or self._after.get(asked.conversation) or ""
+        place = place or self._after.get(asked.previous) or self._after.get(asked.conversation) or ""
         return [place := digest(place, key) for key in keys] or [place]
 
     def _known(self, places: list[str]) -> int:
         return max((n for n, place in enumerate(places, 1) if place in self._places), default=0)
 
-    def asked(self, asked: Asked) -> Request:
-        """A request is on its way: tell what is new in it."""
+    def asked(self, asked: Asked, *, prefix: Prefix | None = None, head: bytes = b"", listed: bytes = b"") -> Request:
+        """A request is on its way: tell what is new in it. Of one that `goes_on`, ``asked`` has what follows the
+        ``prefix``; ``head`` and ``listed`` are remembered for the next one.
+        """
         acting = scope.acting_in(self._run)
         with self._lock:
             keys = [_key(message) for message in asked.messages]
-            places = self._places_of(asked, keys)
+            places = self._places_of(asked, keys, prefix.place if prefix else "")
             known = self._known(places)
+            if listed and (not keys or asked.messages[-1].get("role") != "assistant"):
+                self._bodies[len(listed) - 1] = (_hash(head, listed[:-1]), places[-1])
+                if len(self._bodies) > _MOST_BODIES:
+                    self._bodies.popitem(last=False)
             who = self._run.agent if acting is None else acting.agent
             self._first = who if self._first is None else self._first
             if who == (self._run.agent or self._first):
@@ -241,6 +271,10 @@ class Conversation:
             agent=call.agent or None,
         )
         self._run.told_by_hand("tool", call.call.id)
+
+
+def _hash(head: bytes, listed: bytes) -> str:
+    return content_digest(head, listed)
 
 
 def _calls_of(message: Message) -> tuple[ToolCall, ...]:

@@ -15,6 +15,7 @@ from millstream.capture import scope
 from millstream.capture.framework_runs import Part, Parts
 from millstream.capture.guard import guarded
 from millstream.capture.langchain_messages import answered_of, chat_message, question_in, text_in
+from millstream.capture.loose import answers
 from millstream.dialects.openai_calls import asked
 from millstream.events import LogprobKind
 
@@ -122,7 +123,8 @@ class Recorder:
         told = asked("chat", {**_model_of(metadata), **values.mapping(params), "messages": list(messages)})
         alone = self._parts.get(parent) is None and scope.current() is None
         if alone:
-            part = Part(run=self._client().loose.run_of(told), owned=True)
+            found = self._client().loose.run_of(answers(told), lambda run: run.conversation.depth(told))
+            part = Part(run=found, owned=True)
         else:
             above = self._parts.begin(identity, parent, None, {})
             part = Part(run=above.run, agent=agent_of(metadata) or above.agent)

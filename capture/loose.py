@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from millstream import values
@@ -30,11 +30,11 @@ class Loose:
         self._lock = threading.Lock()
         self._open: OrderedDict[str, list[Run]] = OrderedDict()
 
-    def run_of(self, asked: Asked) -> Run:
-        """The run of a request."""
+    def run_of(self, call_ids: Iterable[str], depth: Callable[[Run], int]) -> Run:
+        """The run of a request that brings the results of these calls; of several the one that it fits best."""
         with self._lock:
-            waiting = [run for call_id in _answers(asked) for run in self._open.get(call_id, ())]
-        found = max(waiting, key=lambda run: run.conversation.depth(asked), default=None)
+            waiting = [run for call_id in call_ids for run in self._open.get(call_id, ())]
+        found = max(waiting, key=depth, default=None) if len(waiting) > 1 else next(iter(waiting), None)
         return self._client.start_run() if found is None else found
 
     def answered(self, run: Run, call_ids: list[str], answer: str) -> None:
@@ -52,7 +52,7 @@ class Loose:
             run.end(answer)
 
 
-def _answers(asked: Asked) -> Iterator[str]:
+def answers(asked: Asked) -> Iterator[str]:
     """The ids of the calls that the last messages of a request answer."""
     for message in reversed(asked.messages):
         if message.get("role") == "assistant":

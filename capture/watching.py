@@ -16,10 +16,11 @@ import msgspec
 
 from millstream import values
 from millstream.capture import scope
+from millstream.capture.conversation import Prefix
 from millstream.capture.guard import guarded, report
 from millstream.capture.loose import Loose
 from millstream.capture.recorder import Run
-from millstream.dialects.openai_calls import Answered, Api, answered, api_of, asked, stream_reader
+from millstream.dialects.openai_calls import Answered, Api, Asked, answered, api_of, asked, stream_reader
 from millstream.events import LogprobKind
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 _MARK = "_millstream_watched"
+_BEFORE = ("instructions", "previous_response_id", "conversation")
 _decode = msgspec.json.Decoder().decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def watch(client: C, loose: Callable[[], Client], logprob_kind: LogprobKind | None = None) -> C:
@@ -67,13 +71,13 @@ class Watcher:
     def seen(self, response: Any) -> None:
         """A response has begun."""
         call = self._begun(response)
-        if call is not None:
+        if call is not None and not _told_whole(response, call):
             _Tap(response, call, "iter_bytes", "close").put()
 
     async def seen_async(self, response: Any) -> None:
         """The same of an async client."""
         call = self._begun(response)
-        if call is not None:
+        if call is not None and not _told_whole(response, call):
             _Tap(response, call, "aiter_bytes", "aclose").put()
 
     def _begun(self, response: Any) -> Call | None:
@@ -81,18 +85,57 @@ class Watcher:
             api = api_of(response.request.url.path)
             if api is None or response.request.method != "POST" or response.status_code >= 400:
                 return None
-            return self._call(api, _decode(response.request.content), response)
+            return self._call(api, _members(response.request.content), response)
         except Exception as error:  # noqa: BLE001 - the agent's call goes on
             report("wrap", error)
             return None
 
-    def _call(self, api: Api, body: Any, response: Any) -> Call:
-        told = asked(api, values.mapping(body))
+    def _call(self, api: Api, members: dict[str, msgspec.Raw], response: Any) -> Call:
+        listed = bytes(members.pop("messages" if api == "chat" else "input", msgspec.Raw(b"[]")))
+        head = b"\n".join(bytes(members.get(name, msgspec.Raw())) for name in _BEFORE)
         here = scope.current()
         loose = self._loose if here is None else None
-        run = here.run if here is not None else self._loose.run_of(told)
+        run = here.run if here is not None else self._loose.run_of(*_fitting(api, head, listed))
+        prefix = run.conversation.goes_on(head, listed)
+        told = _asked(api, members, _after(listed, prefix), known=prefix is not None)
+        request = run.conversation.asked(told, prefix=prefix, head=head, listed=listed)
         streamed = "text/event-stream" in response.headers.get("content-type", "")
-        return Call(api, run, run.conversation.asked(told), loose, self._logprob_kind, streamed=streamed)
+        return Call(api, run, request, loose, self._logprob_kind, streamed=streamed)
+
+
+def _asked(api: Api, members: Mapping[str, msgspec.Raw], listed: Any, *, known: bool) -> Asked:
+    """The request, with these messages or items; the instructions stand before them only where they are not known."""
+    names = [name for name in members if not (known and name == "instructions")]
+    body = {name: _decode(members[name]) for name in names}
+    return asked(api, {**body, "messages" if api == "chat" else "input": listed})
+
+
+def _after(listed: bytes, prefix: Prefix | None) -> Any:
+    """What a list of messages holds after its prefix; of one that goes on with nothing known, all of it."""
+    if prefix is None:
+        return _decode(listed)
+    rest = listed[prefix.length :]
+    return [] if rest == b"]" else _decode(b"[" + rest[1:])
+
+
+def _fitting(api: Api, head: bytes, listed: bytes) -> tuple[list[str], Callable[[Run], int]]:
+    """The calls whose results the last messages bring, and how well a run fits."""
+    try:
+        raws = _items(listed)
+    except msgspec.MsgspecError:  # a bare text
+        raws = []
+    call_ids: list[str] = []
+    for raw in reversed(raws):
+        item = values.mapping(_decode(raw))
+        if item.get("role") == "assistant" or item.get("type") in ("reasoning", "function_call", "custom_tool_call"):
+            break
+        call_ids.append(values.word(item.get("tool_call_id" if api == "chat" else "call_id")))
+
+    def depth(run: Run) -> int:
+        prefix = run.conversation.goes_on(head, listed)
+        return 0 if prefix is None else prefix.length
+
+    return list(filter(None, call_ids)), depth
 
 
 class Call:
@@ -142,6 +185,17 @@ class Call:
             last = answer.messages[-1]
             calls = [values.word(call.get("id")) for call in last.get("tool_calls") or ()]
             self._loose.answered(self._run, calls, values.text_of(last.get("content"))[0])
+
+
+def _told_whole(response: Any, call: Call) -> bool:
+    """Whether the body is there already, from a cache or a recording: then it is told at once."""
+    try:
+        body = response.content
+    except RuntimeError:  # it has not been read
+        return False
+    call.feed(body)
+    call.finish(whole=True)
+    return True
 
 
 class _Tap:

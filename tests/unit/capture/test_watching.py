@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import threading
 
+import httpx2
 import openai
 import pydantic
 import pytest
@@ -302,6 +304,27 @@ def test_a_zipped_answer_is_read(sync, chat, told):
         assert client.chat.completions.create(model="m", messages=ASK).choices[0].message.content == ANSWER
     assert sdk.flush()
     assert story(told())[2] == ("model", ANSWER, ())
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_that_a_transport_has_whole_is_told(make, told, streamed):
+    """Caches and recordings answer from memory: nothing is left to be read, and it is told all the same."""
+    whole = completion(ANSWER)
+    events = "".join(f"data: {json.dumps(one)}\n\n" for one in chunks(whole)) + "data: [DONE]\n\n"
+
+    def answered(_):
+        if streamed:
+            return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events)
+        return httpx2.Response(200, json=whole)
+
+    sdk = make()
+    http = httpx2.Client(transport=httpx2.MockTransport(answered))
+    with openai.OpenAI(base_url="http://nowhere", api_key="k", http_client=http) as client, sdk.start_run("t"):
+        watch(client, lambda: sdk)
+        got = client.chat.completions.create(model="m", messages=ASK, stream=streamed)
+        assert not streamed or list(got)
+    assert sdk.flush()
+    assert story(told()) == [*WHOLE[:2], ("model", ANSWER, ()), ("end", "done")]
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
