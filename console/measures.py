@@ -74,7 +74,7 @@ class Played(Struct, frozen=True, kw_only=True):
     world: str
     success: bool | None
     status: str
-    cost: float
+    cost: float | None
     tokens: int
     calls: int
     useful: int
@@ -212,12 +212,21 @@ def _sums(runs: Sequence[Played], won: Sequence[Played], figure: _Make) -> Itera
     yield figure("tool_efficiency", useful, calls, "calls")
     errors = _share(_ratio(runs, ((run.failed_calls, run.calls) for run in runs))) if calls else None
     yield figure("tool_errors", errors, calls, "calls")
-    priced = any(run.cost for run in runs)
-    cost = _ratio(runs, ((run.cost, run.success is True) for run in runs)) if priced and won else None
+    yield _cost(runs, figure)
     of = f"successes, {len(runs)} runs paid for"
-    yield figure("cost_per_success", cost, len(won), of if priced else "successes; no run told a cost")
     tokens = _ratio(runs, ((run.tokens, run.success is True) for run in runs)) if won else None
     yield figure("tokens_per_success", tokens, len(won), of)
+
+
+def _cost(runs: Sequence[Played], figure: _Make) -> Figure:
+    """What a success costs, over the runs whose cost is known; the others are said."""
+    known = [run for run in runs if run.cost is not None]
+    won = sum(run.success is True for run in known)
+    if not any(run.cost for run in known):
+        return figure("cost_per_success", None, won, "successes; no run told a cost")
+    unknown = f"; {len(runs) - len(known)} runs of unknown cost left out" if len(known) < len(runs) else ""
+    cost = _ratio(known, ((run.cost or 0.0, run.success is True) for run in known)) if won else None
+    return figure("cost_per_success", cost, won, f"successes, {len(known)} runs paid for{unknown}")
 
 
 def _ratio(runs: Sequence[Played], parts: Iterable[tuple[float, float]]) -> Interval:

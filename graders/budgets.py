@@ -7,14 +7,18 @@ them beside a grader that does, multiplied with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
 from millstream.errors import SettingsError
 from millstream.grade import Grade, abstain, score
+from millstream.prices import origin
 from millstream.trajectory import Trajectory
 
 VERSION: Final = 1
+COST_VERSION: Final = 2
+"""2: a call whose cost is not known makes it abstain; before, it counted as free."""
 
 
 def budget(
@@ -50,10 +54,15 @@ def cost(*, most: float = 0.0, hard: bool = False) -> Callable[[Trajectory], Gra
     def grade(t: Trajectory) -> Grade:
         if not most:
             return abstain("no budget: set most in [graders.options.cost]")
-        costs = [response.usage.cost for response in t.responses]
-        if costs and not any(costs):
+        usages = [response.usage for response in t.responses]
+        if usages and not any(origin(usage) in ("told", "priced") for usage in usages):
             return abstain("the cost of the model calls was not recorded")
-        return _graded(sum(costs), most, "", hard=hard)
+        unknown = sum(origin(usage) == "unknown" for usage in usages)
+        if unknown:
+            return abstain(
+                f"the cost of {unknown} of {len(usages)} model calls is not known: their models have no price"
+            )
+        return _graded(math.fsum(usage.cost for usage in usages), most, "", hard=hard)
 
     return grade
 

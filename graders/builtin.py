@@ -78,7 +78,7 @@ BUILTINS: Final = {
         Builtin("tools", tools.VERSION, tools.tool_use, "the calls are the ones that the task expects"),
         Builtin("efficiency", efficiency.VERSION, efficiency.efficiency, "share of calls that were useful"),
         Builtin("budget", budgets.VERSION, budgets.budget, "steps, calls and tokens within their budgets"),
-        Builtin("cost", budgets.VERSION, budgets.cost, "the cost of the model calls within its budget"),
+        Builtin("cost", budgets.COST_VERSION, budgets.cost, "the cost of the model calls within its budget"),
         Builtin("latency", budgets.VERSION, budgets.latency, "the time from start to end within its budget"),
         Builtin("safety", safety.VERSION, safety.safety, "no forbidden tool, forbidden text or leaked secret"),
         Builtin("suspect", suspect.VERSION, suspect.suspect, "which step most likely went wrong: a hint, no reward"),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from millstream.graders.usage import uses_of
+from millstream.prices import origin
 from millstream.trajectory import Trajectory
 
 
@@ -82,9 +83,12 @@ def tool_efficiency(useful: int, calls: int) -> float | None:
     return useful / calls if calls else None
 
 
-def cost_of(t: Trajectory) -> float:
-    """What the model calls of a run cost, in the price table's currency."""
-    return sum(response.usage.cost for response in t.responses)
+def cost_of(t: Trajectory) -> float | None:
+    """What the model calls of a run cost, in the price table's currency; None when that of one is not known."""
+    usages = [response.usage for response in t.responses]
+    if any(origin(usage) == "unknown" for usage in usages):
+        return None
+    return math.fsum(usage.cost for usage in usages)
 
 
 def tool_errors(t: Trajectory) -> tuple[int, int]:

@@ -72,14 +72,25 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     malformed: bool = False
 
 
+class Priced(Struct, frozen=True, kw_only=True, gc=False):
+    """The price that a cost was reckoned with: the table's version, the day since which it holds, its currency."""
+
+    table: str
+    since: str
+    currency: str
+
+
 class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Tokens and money of one model call."""
+    """Tokens and money of one model call. Cached tokens are part of the input, reasoning tokens of the output.
+    ``cost`` is what the producer told (0: nothing), unless ``priced`` says by which price it was reckoned.
+    """
 
     input_tokens: Whole = 0
     output_tokens: Whole = 0
     cached_tokens: Whole = 0
     reasoning_tokens: Whole = 0
     cost: float = 0.0
+    priced: Priced | None = None
 
 
 class Truncated(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -38,6 +38,12 @@ OUTPUTS = Metric("millstream_outputs_total", "counter", ("stage", "topic"), "rec
 TRAJECTORIES = Metric(
     "millstream_trajectories_total", "counter", ("status", "reason"), "runs sealed, by status and why they were sealed"
 )
+MODEL_CALLS = Metric(
+    "millstream_model_calls_total",
+    "counter",
+    ("cost",),
+    "calls of models in sealed runs: their cost was told, priced by the table, or is unknown",
+)
 DEAD_LETTERS = Metric(
     "millstream_dead_letters_total", "counter", ("stage", "reason"), "things that could not be used, by reason"
 )
@@ -122,6 +128,7 @@ ALL: tuple[Metric, ...] = (
     RECORDS,
     OUTPUTS,
     TRAJECTORIES,
+    MODEL_CALLS,
     DEAD_LETTERS,
     GRADES,
     GRADE_FAILURES,

@@ -97,7 +97,8 @@ class Capture(Section, frozen=True, kw_only=True):
 
 class Assembly(Section, frozen=True, kw_only=True):
     """Timers and caps of assembly, by log time (see docs/events.md). ``max_open``: runs held by a partition, open or
-    waiting for amendments; beyond it the one that has been idle longest is sealed.
+    waiting for amendments; beyond it the one that has been idle longest is sealed. ``prices``: a price table file
+    (docs/capture.md); empty: only costs that were told are known.
     """
 
     idle_s: Seconds = 1800
@@ -109,6 +110,7 @@ class Assembly(Section, frozen=True, kw_only=True):
     max_bytes: Count = 32_000_000
     max_revisions: Count = 8
     max_open: Count = 200_000
+    prices: str = ""
 
 
 class Graders(Section, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ _USAGE_NAMES = {
     "cached_tokens": ("cached_tokens", "cache_read_input_tokens"),
     "reasoning_tokens": ("reasoning_tokens",),
 }
+_BESIDE_INPUT = ("cache_read_input_tokens", "cache_creation_input_tokens")
 _MOST_TOKENS = 2**53
 _USAGE_DETAILS = ("prompt_tokens_details", "completion_tokens_details", "input_tokens_details", "output_tokens_details")
 
@@ -127,8 +128,10 @@ def usage_of(value: Any) -> Usage:
     for name in _USAGE_DETAILS:
         fields |= {key: item for key, item in mapping(fields.get(name)).items() if key not in fields}
     counts = {ours: _count(fields, names) for ours, names in _USAGE_NAMES.items()}
+    if "prompt_tokens" not in fields:  # Anthropic tells what was read from and written to its cache beside the input
+        counts["input_tokens"] += sum(_count(fields, (name,)) for name in _BESIDE_INPUT)
     cost = number(fields.get("cost"))
-    return Usage(**counts, cost=cost or 0.0)
+    return msgspec.convert({**counts, "cost": cost or 0.0}, Usage)
 
 
 def _count(fields: Mapping[str, Any], names: tuple[str, ...]) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Set as AbstractSet
 from millstream.codec import decode_record
 from millstream.dialects.reading import DIALECTS, MAPPING_EPOCH
 from millstream.ports import Output, Record
+from millstream.prices import Prices
 from millstream.settings import Assembly
 from millstream.streams import assembly_state as state
 from millstream.streams.assembly_dialects import DialectFold
@@ -28,19 +29,28 @@ DIALECT = "millstream"
 class Assembler:
     """The stage ``assemble`` for one partition of ``telemetry``: a `millstream.ports.Processor`.
 
-    ``topic_id`` is written into dead letters, ``mapping_epoch`` into trajectories. A record is NDJSON
+    ``topic_id`` is written into dead letters, ``mapping_epoch`` into trajectories; ``prices`` tell what the calls of
+    models cost. A record is NDJSON
     of events, or of spans in a dialect that its header names; one with the header ``import`` = 1, or a dead
     letter that is replayed, is never too old.
     """
 
-    def __init__(self, settings: Assembly, *, topic_id: str = "", mapping_epoch: int = MAPPING_EPOCH) -> None:
+    def __init__(
+        self,
+        settings: Assembly,
+        *,
+        topic_id: str = "",
+        mapping_epoch: int = MAPPING_EPOCH,
+        prices: Prices | None = None,
+    ) -> None:
         self.name = "assemble"
         self.inputs = (TELEMETRY.name,)
         self._settings = settings
         self._mapping_epoch = mapping_epoch
+        self._prices = prices
         self._next_offset = 0
         self._effects = Effects(self.name, topic_id)
-        self._fold = DialectFold(settings, self._effects, mapping_epoch)
+        self._fold = DialectFold(settings, self._effects, mapping_epoch, prices)
 
     def feed(self, record: Record) -> list[Output]:
         """Fold one record in; an offset that was fed before changes nothing."""
@@ -99,7 +109,7 @@ class Assembler:
     def restore(self, snapshot: bytes) -> None:
         """Replace the state by a snapshot's; an empty one is the beginning."""
         packed = state.load(snapshot) if snapshot else state.empty()
-        fold = DialectFold(self._settings, self._effects, self._mapping_epoch)
+        fold = DialectFold(self._settings, self._effects, self._mapping_epoch, self._prices)
         fold.resume(packed.now, packed.ledger, [(run.trajectory_id, state.unpack_run(run)) for run in packed.runs])
         fold.closed.load(packed.closed)
         self._fold, self._next_offset = fold, packed.next_offset

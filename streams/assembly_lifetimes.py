@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
+from millstream.prices import Prices
 from millstream.repair import MAX_EVENT_BYTES
 from millstream.settings import Assembly
 from millstream.streams.assembly_closed import Tombstones
@@ -26,7 +27,7 @@ class Lifetimes:
     ``light`` + 1 events can't reach a cap.
     """
 
-    def __init__(self, settings: Assembly, effects: Effects, mapping_epoch: int) -> None:
+    def __init__(self, settings: Assembly, effects: Effects, mapping_epoch: int, prices: Prices | None = None) -> None:
         self.ledger = Ledger()
         self.now = 0
         self.runs: dict[str, Run] = {}
@@ -40,6 +41,7 @@ class Lifetimes:
         self._closing = Timetable(self.timers, self.runs, sealed=True)
         self.effects = effects
         self._mapping_epoch = mapping_epoch
+        self._priced = prices.line if prices else None
 
     def resume(self, now: int, ledger: Ledger, runs: Iterable[tuple[str, Run]]) -> None:
         """Take over a restored state (of a fold without any trajectory) and set its timers."""
@@ -159,7 +161,7 @@ class Lifetimes:
         amendments, or only its tombstone.
         """
         run.sealed_ms = at
-        body = seal(name, run, reason, self.effects.record.partition, self._mapping_epoch)
+        body = seal(name, run, reason, (self.effects.record.partition, self._mapping_epoch), self._priced)
         self.effects.sealed(name, body)
         self.ledger.revisions += 1
         self.ledger.sealed += run.revision == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from blake3 import blake3
@@ -52,8 +52,15 @@ def _verdict(asked: list[str], answered: list[str], end_reason: str) -> SealReas
     )
 
 
-def seal(trajectory_id: str, run: Run, reason: SealReason, partition: int, mapping_epoch: int) -> bytes:
-    """The JSON of a `millstream.trajectory.Trajectory`; ``run.reason`` is set to the final reason.
+def seal(
+    trajectory_id: str,
+    run: Run,
+    reason: SealReason,
+    origin: tuple[int, int],
+    priced: Callable[[bytes], bytes] | None = None,
+) -> bytes:
+    """The JSON of a `millstream.trajectory.Trajectory`; ``run.reason`` is set to the final reason. ``origin``: its
+    partition and the mapping epoch. ``priced`` gives a line its cost.
 
     ``content_hash``: BLAKE3 (16 bytes, hex) over the lines in order, then status, reason and missing (the
     long part first: BLAKE3 is fast on what it is given in one piece from the start).
@@ -66,13 +73,15 @@ def seal(trajectory_id: str, run: Run, reason: SealReason, partition: int, mappi
         asked, answered, end_reason = run.asked, run.answered, run.end_reason
     else:
         lines, asked, answered, end_reason, broken = _decoded(run)
+    if priced is not None:
+        lines = list(map(priced, lines))
     if reason == "complete":
         reason = _verdict(asked, answered, end_reason)
         missing = broken
     else:
         missing = broken + missing_seqs(run)
     run.reason = reason
-    return _trajectory(trajectory_id, run, reason, missing, lines, (partition, mapping_epoch))
+    return _trajectory(trajectory_id, run, reason, missing, lines, origin)
 
 
 def _decoded(run: Run) -> tuple[list[bytes], list[str], list[str], str, tuple[str, ...]]:

@@ -14,8 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from millstream import metrics
+from millstream.events import Usage
 from millstream.metrics import Labels, Meter, Metric
 from millstream.ports import Consumed, Output
+from millstream.prices import origin
 from millstream.topics import BUFFER_EVENTS, DEAD_LETTERS, GRADES, TRAJECTORIES
 
 LAST_EVENT = "last_ms"
@@ -36,9 +38,14 @@ class Watch(Protocol):
         ...
 
 
+class _Event(Struct):
+    usage: Usage | None = None
+
+
 class _Run(Struct):
     status: str = "complete"
     reason: str = "complete"
+    events: tuple[_Event, ...] = ()
 
 
 class _Letter(Struct):
@@ -102,7 +109,9 @@ def _told(out: Output) -> Iterable[tuple[Metric, Labels]]:
         return [(metrics.DEAD_LETTERS, (letter.stage, letter.reason))]
     if out.topic == TRAJECTORIES.name and out.headers.get("kind") == "trajectory":
         run = _run(out.value)
-        return [(metrics.TRAJECTORIES, (run.status, run.reason))]
+        origins = [origin(event.usage) for event in run.events if event.usage is not None]
+        calls = [(metrics.MODEL_CALLS, (told,)) for told in origins if told != "none"]
+        return [(metrics.TRAJECTORIES, (run.status, run.reason)), *calls]
     if out.topic == GRADES.name:
         return _of_grades(out.value)
     if out.topic == BUFFER_EVENTS.name:

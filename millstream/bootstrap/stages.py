@@ -11,6 +11,7 @@ from millstream.bootstrap.policies import interface_of
 from millstream.deploy.gate import success_from
 from millstream.errors import SettingsError, nearest
 from millstream.graders.reward import Formula
+from millstream.prices import load
 from millstream.streams.alarms import AlarmStage
 from millstream.streams.assembly import Assembler
 from millstream.streams.buffering import BufferingStage
@@ -50,7 +51,8 @@ def assembling(runtime: Runtime) -> Assembler:
     if runtime.on_kafka:
         most = int(settings.kafka.max_batch_bytes * RUN_SHARE)
         assembly = structs.replace(assembly, max_bytes=min(assembly.max_bytes, most))
-    return Assembler(assembly, topic_id=runtime.log.topic_id(TELEMETRY.name))
+    prices = load(runtime.loaded.path(assembly.prices)) if assembly.prices else None
+    return Assembler(assembly, topic_id=runtime.log.topic_id(TELEMETRY.name), prices=prices)
 
 
 def grading(runtime: Runtime) -> GradingStage:

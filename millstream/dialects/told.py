@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct, field
 
 from millstream import values
@@ -74,7 +75,7 @@ def whole(value: Any) -> int:
 
 def usage(attributes: Mapping[str, Any], **names: tuple[str, ...]) -> Usage:
     """Usage whose members are read from the first of their attributes that is there."""
-    return Usage(**{ours: whole(first(attributes, *theirs)) for ours, theirs in names.items()})
+    return msgspec.convert({ours: whole(first(attributes, *theirs)) for ours, theirs in names.items()}, Usage)
 
 
 def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:

@@ -93,6 +93,11 @@ PANELS = (
         row="Is the evidence sound?",
     ),
     Panel(
+        "Calls of models",
+        "By where their cost is from; unknown ones have no price in the table.",
+        ((f"sum by (cost) (rate(millstream_model_calls_total[{RATE}]))", "{{cost}}"),),
+    ),
+    Panel(
         "Grades",
         "By grader and kind; only scored ones can become a reward.",
         ((f"sum by (grader, status) (rate(millstream_grades_total[{RATE}]))", "{{grader}} {{status}}"),),

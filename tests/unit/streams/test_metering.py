@@ -146,3 +146,13 @@ def test_lag_age_and_margin(embedded, meter, value, clock):
     log.trim("telemetry", 0, 5)
     gauges.look()
     assert value("retention_margin_records", **place) == 0
+
+
+def test_calls_of_models_count_by_where_their_cost_is_from(meter, value):
+    """Told, priced by a table, or unknown; a response that counted no tokens is none of these."""
+    priced = {"table": "t", "since": "2025-01-01", "currency": "USD"}
+    usages = [{"output_tokens": 3, "cost": 0.1}, {"output_tokens": 3, "priced": priced}, {"input_tokens": 3}, {}]
+    events = [{"kind": "ModelResponded", "usage": usage} for usage in usages] + [{"kind": "ToolReturned"}]
+    body = msgspec.json.encode({"status": "complete", "reason": "complete", "events": events})
+    Metering(meter, lambda: 0).committed("assemble", (), [Output("trajectories", "t", body, {"kind": "trajectory"})])
+    assert [value("model_calls_total", cost=told) for told in ("told", "priced", "unknown", "none")] == [1, 1, 1, None]
