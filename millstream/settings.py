@@ -164,11 +164,14 @@ class RewardSettings(Section, frozen=True, kw_only=True):
 
 
 class BufferSettings(Section, frozen=True, kw_only=True):
-    """Admission, quotas and grouping of the replay buffer."""
+    """Admission, quotas and grouping of the replay buffer. ``max_remembered``: runs without a place in the buffer that
+    the stage remembers, for feedback or another grade that may come; the oldest is forgotten first.
+    """
 
     namespace: str = "default"
     max_rollouts: Count = 100_000
     max_bytes: Count = 512_000_000
+    max_remembered: Whole = 100_000
     group_timeout_s: Seconds = 3600
     max_share_success: Share = 1.0
     near_duplicate: Share = 0.7

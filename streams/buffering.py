@@ -78,7 +78,8 @@ class BufferingStage:
         self.now_ms = 0
         self.counts = BufferingCounts()
         self.book = BufferBook(settings, reward)
-        self.grouping = Grouping(int(settings.group_timeout_s * 1000), int(forget_s * 1000))
+        most = settings.max_rollouts + settings.max_remembered
+        self.grouping = Grouping(int(settings.group_timeout_s * 1000), int(forget_s * 1000), most)
         self.decider = GroupDecider(self.namespace, self.named.formula, interface or Interface(), lineages, self.book)
         trainings = Trainings(policies=PolicyLedger(claim_timeout_ms=int(claim_timeout_s * 1000)))
         self.leasing = Leasing(self.namespace, self.book, trainings)

@@ -1,8 +1,8 @@
 """Graded runs in their groups: who joins which, when a group is decided, and what may be forgotten.
 
 Everything here is state of one namespace. Groups that wait have a timer by log time; groups that have
-nothing in the buffer are forgotten after a while, with their runs (a grade that comes later still is
-kept in the log and counted).
+nothing in the buffer are forgotten after a while, or when there are too many runs, with their runs (a grade
+that comes later still is kept in the log and counted).
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ class GroupingState(Struct, kw_only=True):
 
 
 class Grouping:
-    """The moves. It decides nothing itself: it says which groups are due."""
+    """The moves. It decides nothing itself: it says which groups are due. ``most``: beyond so many runs the
+    oldest of those that may be forgotten are, whatever their age.
+    """
 
-    def __init__(self, timeout_ms: int, forget_ms: int) -> None:
+    def __init__(self, timeout_ms: int, forget_ms: int, most: int) -> None:
         self.timeout_ms = timeout_ms
         self.forget_ms = forget_ms
+        self.most = most
         self.load(GroupingState())
 
     def load(self, state: GroupingState) -> None:
@@ -140,10 +143,10 @@ class Grouping:
             self._idle[group.id] = now_ms
 
     def forget(self, now_ms: int) -> None:
-        """Drop what has been idle for too long."""
+        """Drop what has been idle for too long, and the oldest of the rest while there are too many runs."""
         while self._idle:
             name = next(iter(self._idle))
-            if self._idle[name] + self.forget_ms > now_ms:
+            if self._idle[name] + self.forget_ms > now_ms and len(self.runs) <= self.most:
                 return
             del self._idle[name]
             if (group := self.groups.get(name)) is not None:

@@ -22,6 +22,7 @@ from msgspec import Struct
 from millstream.errors import MillstreamError, PositionLost, SettingsError
 from millstream.graders.epochs import base_epoch
 from millstream.graders.running import GraderSet
+from millstream.ndjson import UNREADABLE, filled
 from millstream.ports import Log, Record
 from millstream.streams.regrading import Regrading, Wanted
 from millstream.topics import GRADES
@@ -252,8 +253,8 @@ class SecondTries:
 
 def _lines(value: bytes) -> Iterator[_Given | _Finished | _Tick]:
     """The lines that can be read; the buffering stage has made dead letters of the others."""
-    for line in value.split(b"\n"):
+    for line in filled(value):
         try:
             yield _LINES.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNREADABLE:
             continue

@@ -307,6 +307,19 @@ def test_what_left_is_forgotten_after_a_while(desk, fold):
     assert list(stage.grouping.runs) == ["kept"]
 
 
+def test_of_too_many_runs_the_oldest_without_a_place_are_forgotten(desk, fold):
+    """The state is bounded whatever the load: by what the buffer may hold and what may be remembered beside it. A run
+    in the buffer and one that waits for its group are never among those.
+    """
+    stage = desk.stage(max_rollouts=2, max_remembered=3)
+    waiting = {"group": "g", "task_id": "g", "group_size": 3, "policy_version": 1}
+    fold(stage, [desk.graded("kept", 1.0), desk.graded("waiting", 1.0, **waiting)])
+    fold(stage, [desk.graded(f"refused-{n}", None) for n in range(50)])
+    fold(stage, [desk.record()])
+    assert list(stage.grouping.runs) == ["kept", "waiting", "refused-47", "refused-48", "refused-49"]
+    assert [group.id for group in stage.grouping.open()] == [stage.grouping.runs["waiting"].group]
+
+
 def test_who_leaves_a_group_waits_there_no_more(desk, fold):
     """A member that waits for feedback and is graded by another epoch takes its waiting along."""
     facts = {"group": "g", "task_id": "g", "group_size": 3, "policy_version": 1}
