@@ -17,6 +17,7 @@ from millstream.capture.recorder import Run
 from millstream.capture.sender import Sender
 from millstream.capture.shared import Shared
 from millstream.events import (
+    NO_RUN,
     AnyEvent,
     EventId,
     FeedbackGiven,
@@ -93,7 +94,7 @@ class Client:
     @guarded
     def feedback(  # noqa: PLR0913 - the fields of the event
         self,
-        trajectory_id: str,
+        trajectory_id: str = "",
         *,
         value: float | None = None,
         source: FeedbackSource = "user",
@@ -105,25 +106,18 @@ class Client:
         subject: str = "",
     ) -> None:
         """Record a judgement on a run, at any time and from any process; see `millstream.feedback`."""
-        if source not in _SOURCES:
-            raise ValueError(f"feedback source {source!r}: use one of {', '.join(sorted(_SOURCES))}")
-        if not trajectory_id:
-            raise ValueError("feedback without a trajectory id: give the id of the run (run.id)")
-        number = values.number(int(value) if isinstance(value, bool) else value)
-        event = FeedbackGiven(
-            id=EventId(new_id()),
-            trajectory_id=TrajectoryId(str(trajectory_id)),
+        event = feedback_event(
+            trajectory_id,
+            value=value,
+            source=source,
+            name=name,
+            label=label,
+            comment=comment,
+            response_id=response_id,
+            valid_time_ns=valid_time_ns,
+            subject=subject,
             producer=self.producer,
             time_ns=self._now_ns(),
-            subject=values.word(subject),
-            source=source,
-            name=values.word(name),
-            value=number,
-            label=values.word(label),
-            comment=values.word(comment),
-            response_id=values.word(response_id),
-            valid_time_ns=int(valid_time_ns),
-            flags=("non_finite",) if value is not None and number is None else (),
         )
         self.put(event, 400 + len(event.comment))
 
@@ -138,6 +132,45 @@ class Client:
     def _begin_runs(self) -> None:
         for run in list(self._runs):
             run.begin()
+
+
+def feedback_event(  # noqa: PLR0913 - the fields of the event
+    trajectory_id: str = "",
+    *,
+    value: float | None = None,
+    source: FeedbackSource = "user",
+    name: str = "",
+    label: str = "",
+    comment: str = "",
+    response_id: str = "",
+    valid_time_ns: int = 0,
+    subject: str = "",
+    producer: str = "",
+    time_ns: int = 0,
+) -> FeedbackGiven:
+    """A judgement on a run; without its id on the run that tells the response. Raises ValueError where neither is
+    named, or the source is none.
+    """
+    if source not in _SOURCES:
+        raise ValueError(f"feedback source {source!r}: use one of {', '.join(sorted(_SOURCES))}")
+    if not trajectory_id and not response_id:
+        raise ValueError("feedback without a trajectory id: give the id of the run (run.id), or of a response of it")
+    number = values.number(int(value) if isinstance(value, bool) else value)
+    return FeedbackGiven(
+        id=EventId(new_id()),
+        trajectory_id=TrajectoryId(str(trajectory_id)) if trajectory_id else NO_RUN,
+        producer=producer,
+        time_ns=time_ns,
+        subject=values.word(subject),
+        source=source,
+        name=values.word(name),
+        value=number,
+        label=values.word(label),
+        comment=values.word(comment),
+        response_id=values.word(response_id),
+        valid_time_ns=int(valid_time_ns),
+        flags=("non_finite",) if value is not None and number is None else (),
+    )
 
 
 def started_event(task: Any, fields: Mapping[str, Any]) -> TrajectoryStarted:

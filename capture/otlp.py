@@ -13,9 +13,10 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct
 
 from millstream.capture.raw import RawEdge, fingerprint
-from millstream.dialects.reading import LOGS, SHARES, SPANS
+from millstream.dialects.reading import LOGS, SHARES, SPANS, mapped
 from millstream.dialects.spans import identity
 from millstream.errors import EventError
+from millstream.events import NO_RUN
 from millstream.settings import Capture
 
 Signal: TypeAlias = Literal["spans", "logs"]
@@ -61,9 +62,21 @@ def parts(document: Mapping[str, Any], signal: Signal, edge: RawEdge) -> Iterato
             yield Refused(str(error) or type(error).__name__)
             continue
         try:
-            yield Part(identity(thing[_NAMES[signal][3]], "traceId"), line)
+            yield Part(_key(thing[_NAMES[signal][3]], line, signal), line)
         except EventError as error:
             yield Part(fingerprint(line), line, str(error))
+
+
+def _key(thing: Mapping[str, Any], line: bytes, signal: Signal) -> str:
+    """The trajectory that a line is of, `NO_RUN` for an evaluation that names a response in place of a trace. Raises
+    `InvalidTrace`.
+    """
+    try:
+        return identity(thing, "traceId")
+    except EventError:
+        if signal == "logs" and mapped(line, {"dialect": DIALECT_OF[signal]}).trajectory_id == NO_RUN:
+            return NO_RUN
+        raise
 
 
 def things(document: Mapping[str, Any], signal: Signal) -> Iterator[dict[str, Any]]:

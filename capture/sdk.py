@@ -180,7 +180,7 @@ def agents_processor(*, logprob_kind: LogprobKind | None = None, **fields: Any) 
 
 
 def feedback(
-    trajectory_id: str,
+    trajectory_id: str = "",
     *,
     value: float | None = None,
     source: FeedbackSource = "user",
@@ -190,7 +190,8 @@ def feedback(
     response_id: str = "",
     valid_time_ns: int = 0,
 ) -> None:
-    """Judge a run, from any process and at any time, also before it was recorded or days after.
+    """Judge a run, from any process and at any time, also before it was recorded or days after. Where only a response
+    of its model is known, ``response_id`` alone names the run.
 
     ``value``: higher is better; with several named judgements each becomes a grade ``feedback.<name>``.
     ``valid_time_ns``: when it was true, if not now (nanoseconds since 1970). Never raises.

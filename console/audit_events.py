@@ -16,7 +16,7 @@ from millstream.console.audit_report import Books
 from millstream.console.audit_sealed import AMENDABLE, Downstream, Sealed
 from millstream.dialects.reading import DIALECTS, MAPPING_EPOCH, lines_of, mapped
 from millstream.errors import EventError
-from millstream.events import Event, FeedbackGiven, Tick, TrajectoryEnded
+from millstream.events import NO_RUN, Event, FeedbackGiven, Tick, TrajectoryEnded
 from millstream.ports import Record
 from millstream.settings import Assembly
 from millstream.streams.assembly_binding import unbound
@@ -162,6 +162,8 @@ class EventBooks:
     def _place(self, record: Record, index: int, event: Event, raw: bytes, excuse: str) -> str:
         if isinstance(event, Tick):
             return "tick"
+        if isinstance(event, FeedbackGiven) and event.trajectory_id == NO_RUN:
+            return self._letter(record, index) or excuse
         if isinstance(event, FeedbackGiven):
             return "feedback" if (event.trajectory_id, event.id) in self._passed else excuse
         seen = self._seen.setdefault(event.trajectory_id, set())

@@ -11,7 +11,7 @@ from typing import cast
 from millstream.codec import content_digest, encode
 from millstream.dialects.reading import Mapped, Place, lines_of, mapped
 from millstream.errors import EventError
-from millstream.events import FeedbackGiven
+from millstream.events import NO_RUN, FeedbackGiven
 from millstream.ports import Record
 from millstream.streams.assembly_fold import Fold, RunEvent
 from millstream.streams.assembly_run import INDEX_BITS, Line, Run, new_run
@@ -44,6 +44,10 @@ class DialectFold(Fold):
                 self._hang(name, run, told.span_id, told.place)
                 self._settled(name, run)
             return
+        if name == NO_RUN:
+            for event in told.events:
+                self._feedback(cast("FeedbackGiven", event), line, b"")
+            return
         if self._came_before(name, run, identity):
             return
         if name in self.closed.stones:
@@ -72,8 +76,7 @@ class DialectFold(Fold):
         for event in told.events:
             raw = encode(event)
             if type(event) is FeedbackGiven:
-                self.ledger.feedback += 1
-                self.effects.feedback(event.trajectory_id, raw)
+                self._feedback(event, line, raw)
             elif event.link is not None:
                 self._link(name, run, cast("RunEvent", event), event.link, (raw, *line[1:]))
         self._settled(name, run)

@@ -12,6 +12,7 @@ from millstream.errors import EventError
 from millstream.events import (
     CLOSE_OPEN,
     MAX_SEQ,
+    NO_RUN,
     AnyEvent,
     FeedbackGiven,
     Link,
@@ -26,6 +27,7 @@ from millstream.events import (
 from millstream.streams.assembly_lifetimes import Lifetimes
 from millstream.streams.assembly_node import answers, asks
 from millstream.streams.assembly_run import INDEX_BITS, INDEX_MASK, Line, Run, last_after, new_run
+from millstream.streams.dead_letters import UNJOINED
 
 RunEvent: TypeAlias = TrajectoryStarted | MessageReceived | ModelResponded | ToolReturned | TrajectoryEnded
 _COMMON: dict[type, type] = {kind: kind for kind in (ToolReturned, ModelResponded, MessageReceived, TrajectoryEnded)}
@@ -95,14 +97,23 @@ class Fold(Lifetimes):
             self.ledger.dead += 1
             self.effects.refused(event.reason, str(event), line)
         elif type(event) is FeedbackGiven:
-            self.ledger.feedback += 1
-            self.effects.feedback(event.trajectory_id, line[0])
+            self._feedback(event, line, line[0])
         elif type(event) is Tick:
             self.ledger.tick += 1
             if CLOSE_OPEN in event.flags:
                 self.close_open()
         else:
             self._fold(cast("RunEvent", event), line, imported=imported)
+
+    def _feedback(self, event: FeedbackGiven, line: Line, raw: bytes) -> None:
+        """Feedback (``raw``, told by ``line``) goes on its way; what names no run is a letter."""
+        if event.trajectory_id != NO_RUN:
+            self.ledger.feedback += 1
+            self.effects.feedback(event.trajectory_id, raw)
+            return
+        self.ledger.dead += 1
+        named = f"names response {event.response_id!r}" if event.response_id else "names no response either"
+        self.effects.refused(UNJOINED, f"feedback without a trajectory, it {named}", line)
 
     def _fold(self, event: RunEvent, line: Line, *, imported: bool) -> None:
         """Fold in an event of a trajectory."""

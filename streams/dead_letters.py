@@ -15,6 +15,8 @@ from millstream.topics import DEAD_LETTERS
 MAX_ORIGINAL_BYTES = 65_536
 REPLAY = "replay"
 """The header of a record of telemetry that was a dead letter: its `Origin`."""
+UNJOINED = "unjoined"
+"""The reason of a letter of feedback that names a response, or nothing, and no run (`millstream.streams.joining`)."""
 
 Encoding: TypeAlias = Literal["utf-8", "base64"]
 

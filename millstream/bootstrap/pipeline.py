@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from millstream.bootstrap.examining import register
 from millstream.bootstrap.exporting import exporters
+from millstream.bootstrap.joining import joiner
 from millstream.bootstrap.judging import meter_judge
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.patience import Patient, Worker
@@ -192,7 +193,7 @@ def build(runtime: Runtime) -> Pipeline:
         runtime.monitor.look_at(
             lambda: runners, buffers=lambda: {one.namespace: one.stats() for one in buffers}, policies=True
         )
-    beside = [*workers(runtime), *exporters(runtime), *second_tries(runtime)]
+    beside = [*workers(runtime), *exporters(runtime), *second_tries(runtime), joiner(runtime)]
     return Pipeline(log, store, runners, projectors, beside, runtime.monitor)
 
 

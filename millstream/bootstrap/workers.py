@@ -19,6 +19,7 @@ from millstream.bootstrap.acting import act
 from millstream.bootstrap.examining import register
 from millstream.bootstrap.exporting import exporters
 from millstream.bootstrap.instances import instance_of
+from millstream.bootstrap.joining import joiner
 from millstream.bootstrap.judging import meter_judge
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.patience import Patient, Worker
@@ -61,7 +62,7 @@ class StageMember:
     def _beside(self) -> Sequence[Worker]:
         """What one process of a stage does beside it."""
         if self.stage == "buffer":
-            return exporters(self.runtime)
+            return [*exporters(self.runtime), joiner(self.runtime)]
         return second_tries(self.runtime) if self.stage == "grade" else []
 
     @property

@@ -42,6 +42,7 @@ COMMANDS: dict[str, Entry] = {
     "format": Entry("format:format_", "The format that the stages write in: shown, raised after an upgrade."),
     "worker": Entry("run:worker", "One stage on Kafka: assemble, grade, buffer, trigger, train or gate."),
     "import": Entry("run:import_", "Bring runs in from files."),
+    "feedback": Entry("feedback:feedback", "Say how good a run was, at any time."),
     "assemble": Entry("files:assemble", "Events in a file to trajectories, NDJSON out."),
     "grade": Entry("files:grade", "Answers or trajectories in a file to grades, NDJSON out."),
     "trajectories": Entry("look:trajectories", "Sealed runs."),

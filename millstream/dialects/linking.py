@@ -25,6 +25,7 @@ from millstream.dialects.spans import Span
 from millstream.dialects.starting import Shares, ended, started
 from millstream.dialects.told import Message, Told, number, text
 from millstream.events import (
+    NO_RUN,
     AnyEvent,
     EventId,
     FeedbackGiven,
@@ -61,9 +62,11 @@ def evaluation(span: Span) -> list[AnyEvent]:
     if span.name != genai.EVALUATION or (value is None and not label) or span.scope == OURS:
         return []
     name = text(found, "gen_ai.evaluation.name")
+    response = text(found, "gen_ai.response.id")
+    told = (response,) if span.trace_id == NO_RUN else (span.span_id,)
     return [
         FeedbackGiven(
-            id=EventId(digest("evaluation", span.trace_id, span.span_id, name, span.start_ns)),
+            id=EventId(digest("evaluation", span.trace_id, *told, name, span.start_ns)),
             trajectory_id=TrajectoryId(span.trace_id),
             time_ns=span.start_ns,
             source="environment",
@@ -71,7 +74,7 @@ def evaluation(span: Span) -> list[AnyEvent]:
             value=value,
             label=label,
             comment=text(found, "gen_ai.evaluation.explanation"),
-            response_id=text(found, "gen_ai.response.id"),
+            response_id=response,
         )
     ]
 

@@ -12,11 +12,11 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from millstream.dialects import genai, linking, mlflow_spans, openinference, openllmetry, vercel
-from millstream.dialects.spans import Span, decoded
+from millstream.dialects.spans import InvalidTrace, Span, decoded
 from millstream.dialects.starting import Shares
 from millstream.dialects.told import Told
 from millstream.errors import EventError, Undecodable
-from millstream.events import AnyEvent
+from millstream.events import NO_RUN, AnyEvent
 from millstream.ndjson import filled
 
 MAPPING_EPOCH: Final = 2
@@ -57,6 +57,8 @@ def mapped(line: bytes, headers: Mapping[str, str]) -> Mapped:
     """What a line of a record with these headers tells. Raises `EventError`, whatever the line holds."""
     try:
         span = decoded(line, _HOLDS[headers["dialect"]])
+        if span.trace_id == NO_RUN:
+            return _of_no_run(span)
         told = told_of(span)
         found = linking.events(span, told, shares_of(headers)) if told else []
     except EventError:
@@ -65,6 +67,13 @@ def mapped(line: bytes, headers: Mapping[str, str]) -> Mapped:
         raise Undecodable(f"what the span tells can't be read: {type(error).__name__}: {error}") from None
     place = None if span.log else Place(span.root, span.parent_id, told.agent if told and told.kind == "agent" else "")
     return Mapped(span.trace_id, span.span_id, place, found or linking.evaluation(span))
+
+
+def _of_no_run(span: Span) -> Mapped:
+    """An evaluation may name a response in place of a trace. Raises `InvalidTrace` for anything else."""
+    if not (found := linking.evaluation(span)):
+        raise InvalidTrace("a log record without a trace, and no evaluation of a response")
+    return Mapped(span.trace_id, span.span_id, None, found)
 
 
 def told_of(span: Span) -> Told | None:

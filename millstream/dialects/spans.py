@@ -14,11 +14,14 @@ import msgspec
 from msgspec import Struct, field
 
 from millstream.errors import EventError, Undecodable
+from millstream.events import NO_RUN
 from millstream.ndjson import UNREADABLE
 
 _TRACE = re.compile(r"[0-9a-f]{32}")
 _SPAN = re.compile(r"[0-9a-f]{16}")
 _MOST_NS = 2**63
+RESPONSE = "gen_ai.response.id"
+"""What a log record without a trace may name instead."""
 _REMOTE = 0x300
 """Both bits of OTLP's span flags that say: the parent is known to lie in another process."""
 
@@ -124,8 +127,9 @@ def _span(told: Mapping[str, Any], line: _Line) -> Span:
 def _log(told: Mapping[str, Any], line: _Line) -> Span:
     time_ns = nanoseconds(told, "timeUnixNano") or nanoseconds(told, "observedTimeUnixNano")
     attributes = _object(told.get("attributes"))
+    answered = _text(attributes.get(RESPONSE)) and not _text(told.get("traceId")).strip("0")
     return Span(
-        trace_id=identity(told, "traceId", _TRACE),
+        trace_id=NO_RUN if answered else identity(told, "traceId", _TRACE),
         span_id=_optional(told, "spanId", _SPAN),
         name=_text(told.get("eventName") or attributes.get("event.name")),
         start_ns=time_ns,

@@ -119,6 +119,7 @@ def test_every_json_command_prints_one_document_as_documented(worked, cli, root,
         "regrade": ("--grader", "format"),
         "recall": ("efficiency", "--dry-run"),
         "replay": ("--dry-run",),
+        "feedback": ("example-larkspur-growth-0", "--value", "1"),
     }
     elsewhere = {"demo", "gate", "rebuild", "up", "train", "topics list", "topics create"}
     elsewhere |= {"serve graders", "serve gateway"}  # test_serve.py
