@@ -43,3 +43,6 @@ class Watcher(Protocol):
     def begin(self, method: str, path: str, headers: Headers) -> Exchange | None:
         """What looks at a request; None: it passes unseen. ``path`` is decoded and has no query."""
         ...
+
+    def close(self) -> None:
+        """No request comes any more. May take its time."""

@@ -122,6 +122,31 @@ ALARMS = Metric(
     "alarms about a reward that stand: hack, avoidance, drift …",
 )
 CHAMPION = Metric("millstream_champion_version", "gauge", ("lineage",), "the version that serves")
+PROXY_CALLS = Metric(
+    "millstream_proxy_calls_total",
+    "counter",
+    ("api", "outcome"),
+    "calls that the proxy recorded, by what became of them",
+)
+PROXY_UNRECORDED = Metric(
+    "millstream_proxy_unrecorded_total", "counter", ("why",), "calls that passed unrecorded: no_room, too_large, …"
+)
+PROXY_OPEN = Metric("millstream_proxy_open_runs", "gauge", (), "conversations that the proxy would go on with")
+CAPTURE_EVENTS = Metric(
+    "millstream_capture_events",
+    "gauge",
+    ("fate",),
+    "events since the process began: recorded, sent, spooled, replayed, refused, lost; failures of the log",
+)
+GATEWAY_REQUESTS = Metric(
+    "millstream_gateway_requests_total", "counter", ("path", "status"), "requests that the gateway answered"
+)
+GATEWAY_ITEMS = Metric(
+    "millstream_gateway_items_total", "counter", ("path", "fate"), "spans, log records and events: accepted or rejected"
+)
+GATEWAY_SECONDS = Metric(
+    "millstream_gateway_seconds", "histogram", (), "from a whole request to its answer", _LATENCIES
+)
 
 ALL: tuple[Metric, ...] = (
     INFO,
@@ -156,7 +181,17 @@ ALL: tuple[Metric, ...] = (
     VERDICTS,
     ALARMS,
     CHAMPION,
+    PROXY_CALLS,
+    PROXY_UNRECORDED,
+    PROXY_OPEN,
+    CAPTURE_EVENTS,
+    GATEWAY_REQUESTS,
+    GATEWAY_ITEMS,
+    GATEWAY_SECONDS,
 )
+
+CAPTURED: tuple[Metric, ...] = ALL[ALL.index(PROXY_CALLS) :]
+"""Those of what serves capture over HTTP."""
 
 
 class Meter(Protocol):

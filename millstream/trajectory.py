@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, field
 
 from millstream.events import (
+    HISTORY,
     AnyEvent,
     Interface,
     ModelResponded,
@@ -39,6 +40,15 @@ STATUS_OF: dict[SealReason, Status] = {
     "reported_crash": "interrupted",
     "dangling_link": "interrupted",
 }
+
+
+CALL_FAILED: Final = "call_failed"
+"""The flag of a response that never came whole: the model's server failed, or the caller left."""
+
+
+def acted(response: ModelResponded) -> bool:
+    """Whether a response is an action of the run's policy: it came whole, and in this run."""
+    return CALL_FAILED not in response.flags and HISTORY not in response.flags
 
 
 class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,7 +109,7 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=Tru
     @property
     def responses(self) -> tuple[ModelResponded, ...]:
         """The policy's actions, in order."""
-        return tuple(e for e in self.events if isinstance(e, ModelResponded))
+        return tuple(e for e in self.events if isinstance(e, ModelResponded) and acted(e))
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:

@@ -29,7 +29,7 @@ from millstream.trainer.tokens import (
     policy_responses,
     weighted,
 )
-from millstream.trajectory import Trajectory
+from millstream.trajectory import CALL_FAILED, Trajectory
 
 NO_RESULT = "(no result: the call was never answered)"
 """What a template shows for a call without an answer, so that the conversation stays valid."""
@@ -56,7 +56,7 @@ def conversation(trajectory: Trajectory, agent: str = "") -> tuple[list[dict[str
     """The messages that the policy's agent saw and wrote, in chat form, and its turns.
 
     Each call is followed by its result, or by `NO_RESULT`; results that answer no call are left out, and so is what
-    other agents did among themselves.
+    other agents did among themselves, and calls that failed. What the caller told of the model is shown and no turn.
     """
     mine = policy_agent(trajectory, agent)
     results: dict[str, ToolReturned] = {}
@@ -70,7 +70,7 @@ def conversation(trajectory: Trajectory, agent: str = "") -> tuple[list[dict[str
             continue
         if isinstance(event, MessageReceived):
             messages.append({"role": "system" if event.role == "system" else "user", "content": event.content})
-        elif isinstance(event, ModelResponded):
+        elif isinstance(event, ModelResponded) and CALL_FAILED not in event.flags:
             if is_own(event, trajectory, agent):
                 turns.append(Turn(len(messages), event))
             messages.append(_assistant(event))

@@ -104,8 +104,9 @@ class Forwarder:
         )
 
     async def aclose(self) -> None:
-        """Close the connections to the upstream."""
+        """Close the connections to the upstream, and let the watcher end."""
         await self._pool.aclose()
+        await asyncio.to_thread(self._watcher.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on and its answer back."""

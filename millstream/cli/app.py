@@ -37,7 +37,9 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry("look:status", "What is going on."),
     "settings": Entry("setup:settings_group", "Each setting, its value and where it comes from."),
     "up": Entry("run:up", "All stages in one process, on the embedded log."),
-    "serve": Entry("serve:serve", "Answer over HTTP: the telemetry gateway, the hosted grading service."),
+    "serve": Entry(
+        "serve:serve", "Answer over HTTP: the telemetry gateway, the recording proxy, the hosted grading service."
+    ),
     "topics": Entry("topics:topics", "The topics of a Kafka cluster: made, compared."),
     "format": Entry("format:format_", "The format that the stages write in: shown, raised after an upgrade."),
     "worker": Entry("run:worker", "One stage on Kafka: assemble, grade, buffer, trigger, train or gate."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import click
 from millstream.cli.common import emit, json_option, runtime_of
 
 if TYPE_CHECKING:
-    from millstream.serving import Route
+    from millstream.serving import Door
 
 
 @click.group(name="serve")
@@ -46,9 +46,9 @@ def graders(ctx: click.Context, /, **door: Any) -> None:
 
     The stock openai client works with base_url="http://HOST:PORT/v1" and nothing else changed.
     """
-    from millstream.bootstrap.serving import grader_routes
+    from millstream.bootstrap.serving import grader_routes, server
 
-    answer(ctx, "graders", grader_routes(runtime_of(ctx)), **door)
+    answer(ctx, "graders", lambda made: server(grader_routes(runtime_of(ctx)), made), **door)
 
 
 @serve.command("gateway")
@@ -59,15 +59,32 @@ def gateway(ctx: click.Context, /, **door: Any) -> None:
 
     A stock OpenTelemetry exporter works with OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:PORT and nothing else changed.
     """
-    from millstream.bootstrap.serving import gateway_routes
+    from millstream.bootstrap.serving import gateway_routes, server
 
-    answer(ctx, "gateway", gateway_routes(runtime_of(ctx)), **door)
+    answer(ctx, "gateway", lambda made: server(gateway_routes(runtime_of(ctx)), made), **door)
+
+
+@serve.command("proxy")
+@click.option(
+    "--upstream", metavar="URL", required=True, help="Where calls go: http://HOST:PORT/v1 or https://HOST/v1."
+)
+@door_options
+@click.pass_context
+def proxy(ctx: click.Context, /, upstream: str, **door: Any) -> None:
+    """The OpenAI API on its way to a model's server; calls of chat completions and responses are recorded as runs.
+
+    A stock client works with base_url="http://HOST:PORT/v1" and nothing else changed; its key goes to the upstream
+    and nowhere else. A token of the proxy's own is shown in X-Millstream-Token.
+    """
+    from millstream.bootstrap.serving import proxy_server
+
+    answer(ctx, "proxy", lambda made: proxy_server(runtime_of(ctx), upstream, made), **door)
 
 
 def answer(
     ctx: click.Context,
     what: str,
-    routes: Sequence[Route],
+    serving: Callable[[Door], Any],
     *,
     host: str,
     port: int,
@@ -75,9 +92,9 @@ def answer(
     as_json: bool,
 ) -> None:
     """Serve until SIGTERM or SIGINT, which end it with 0. One line says where, once it listens."""
-    from millstream.bootstrap.serving import door_of, server
+    from millstream.bootstrap.serving import door_of
 
-    made = server(routes, door_of(runtime_of(ctx).loaded, host, port, token_file))
+    made = serving(door_of(runtime_of(ctx).loaded, host, port, token_file))
     if as_json:
         emit("serve", {"serves": what, "url": made.url, "port": made.port, "token": bool(made.door.token)})
         sys.stdout.flush()

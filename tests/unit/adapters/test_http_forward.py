@@ -49,6 +49,10 @@ class Watch:
 
     def __init__(self):
         self.exchanges = []
+        self.closed = 0
+
+    def close(self):
+        self.closed += 1
 
     def begin(self, method, path, headers):
         if method != "POST":
@@ -69,6 +73,7 @@ def forwarding(url, *, rules=None, body_timeout_s=10.0, routes=(), token="", doo
     with Server(routes, door, forwarder) as server:
         server.watch = watch
         yield server
+    assert watch.closed == 1
 
 
 @pytest.fixture(scope="module")
@@ -373,7 +378,8 @@ def test_huge_headers_are_refused(proxy, fresh):
     start = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n"
     many = b"".join(b"X-%d: %b\r\n" % (n, b"x" * 1000) for n in range(70))
     for pieces in ((start, many, b"\r\n"), (start + b"X-Long: " + b"x" * 100_000 + b"\r\n\r\n",)):
-        assert raw(proxy, *pieces).startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
+        with contextlib.suppress(ConnectionError):  # it may hang up before it was told everything
+            assert raw(proxy, *pieces).startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
     assert fresh.seen == []
 
 
