@@ -8,14 +8,15 @@ log that is away too (503); what is sent twice counts once, so trying again is a
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
 
-from millstream import settings
+from millstream import metrics, settings
 from millstream.capture import otlp
 from millstream.capture.edge import Edge
 from millstream.capture.importers.reading import decoded
@@ -26,6 +27,7 @@ from millstream.capture.shipping import HEADERS, Line, by_partition, messages
 from millstream.codec import decode_lines
 from millstream.errors import EventError, Unavailable, Undecodable
 from millstream.events import Tick
+from millstream.metrics import Meter
 from millstream.ports import Log
 from millstream.serving import Refusal, Request, Response, Route, json_response
 from millstream.topics import TELEMETRY
@@ -57,11 +59,17 @@ class Taken(Struct, kw_only=True):
         return "; ".join(reasons[:_SHOWN]) + more
 
 
-def routes(log: Log, rules: settings.Settings, protobuf: Protobuf, shared: Shared | None = None) -> tuple[Route, ...]:
-    """The gateway's routes."""
-    gateway = Gateway(log, rules.gateway, rules.capture, protobuf, shared)
-    traces = tuple(Route("POST", path, gateway.otlp) for path in _PATHS)
-    return (*traces, Route("POST", "/v1/events", gateway.events))
+def routes(
+    log: Log,
+    rules: settings.Settings,
+    protobuf: Protobuf,
+    shared: Shared | None = None,
+    meter: Meter | None = None,
+) -> tuple[Route, ...]:
+    """The gateway's routes. ``meter``: what they count with."""
+    gateway = Gateway(log, rules.gateway, rules.capture, protobuf, shared, meter)
+    traces = tuple(Route("POST", path, gateway.counted(gateway.otlp)) for path in _PATHS)
+    return (*traces, Route("POST", "/v1/events", gateway.counted(gateway.events)))
 
 
 class Gateway:
@@ -74,10 +82,31 @@ class Gateway:
         capture: settings.Capture,
         protobuf: Protobuf,
         shared: Shared | None = None,
+        meter: Meter | None = None,
     ) -> None:
-        self._log, self._rules, self._capture, self._protobuf = log, rules, capture, protobuf
+        self._log, self._rules, self._capture, self._protobuf, self._meter = log, rules, capture, protobuf, meter
         self._inside = 0
         self.shared = shared or Shared()
+
+    def counted(self, handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """The handler, its answers counted and timed."""
+        meter = self._meter
+        if meter is None:
+            return handler
+
+        async def answer(request: Request) -> Response:
+            began = time.perf_counter()
+            response = await handler(request)
+            meter.add(metrics.GATEWAY_REQUESTS, (request.path, str(response.status)))
+            meter.observe(metrics.GATEWAY_SECONDS, [time.perf_counter() - began])
+            return response
+
+        return answer
+
+    def _count(self, path: str, taken: Taken) -> None:
+        for fate, number in (("accepted", taken.accepted), ("rejected", len(taken.rejected))):
+            if self._meter is not None and number:
+                self._meter.add(metrics.GATEWAY_ITEMS, (path, fate), number)
 
     async def otlp(self, request: Request) -> Response:
         """A request in OTLP; the answer is in its encoding, errors too."""
@@ -128,6 +157,7 @@ class Gateway:
             else:
                 taken.accepted += 1
         self._append(lines, otlp.headers(signal, self._capture))
+        self._count(request.path, taken)
         return taken
 
     def _lines(self, request: Request) -> Taken:
@@ -142,6 +172,7 @@ class Gateway:
                 lines.append((event.trajectory_id, edge.encode(event)))
         self._append(lines, HEADERS)
         taken.accepted = len(lines)
+        self._count(request.path, taken)
         return taken
 
     def _append(self, lines: Iterable[Line], headers: Mapping[str, str]) -> None:

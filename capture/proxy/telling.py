@@ -216,7 +216,7 @@ class Telling:
         if found is not None and call.logprob_kind is None:
             found, doubts = None, ("logprob_kind_unknown",)
         usage, guess = self._usage(made)
-        more = ("choices_dropped",) if answered.choices > 1 else ()
+        more = ("other_choices",) if answered.choices > 1 else ()
         return replace(
             self._sampled(made),
             usage=usage,

@@ -84,11 +84,15 @@ def show_fates(meter: PrometheusMeter, counters: Counters) -> None:
 
 
 def gateway_routes(runtime: Runtime) -> Sequence[Route]:
-    """The gateway: telemetry into the log. Raises `MissingExtra` without its libraries."""
+    """The gateway: telemetry into the log; its figures on ``/metrics``. Raises `MissingExtra` without its libraries."""
     require("millstream serve gateway", "serve")
     from millstream.adapters.otlp_requests import decoded
 
-    return gateway.routes(runtime.log, runtime.loaded.settings, decoded, runtime.shared())
+    meter = meter_of()
+    return [
+        *gateway.routes(runtime.log, runtime.loaded.settings, decoded, runtime.shared(), meter),
+        metrics_route(meter),
+    ]
 
 
 def grader_routes(runtime: Runtime) -> Sequence[Route]:

@@ -48,6 +48,34 @@ PANELS = (
         ((f"sum by (stage, reason) (rate(millstream_dead_letters_total[{RATE}]))", "{{stage}} {{reason}}"),),
     ),
     Panel(
+        "Gateway: requests",
+        "By status a second; 429 and 503 for long: the log is slow or away. Rejected things can become nothing.",
+        (
+            (f"sum by (path, status) (rate(millstream_gateway_requests_total[{RATE}]))", "{{path}} {{status}}"),
+            (f"sum by (path, fate) (rate(millstream_gateway_items_total[{RATE}]))", "{{path}} {{fate}}"),
+        ),
+        row="What comes in?",
+    ),
+    Panel(
+        "Gateway: time to answer",
+        "Half, and 99 of 100 requests are in the log within this time.",
+        (
+            (f"histogram_quantile(0.5, sum by (le) (rate(millstream_gateway_seconds_bucket[{RATE}])))", "p50"),
+            (f"histogram_quantile(0.99, sum by (le) (rate(millstream_gateway_seconds_bucket[{RATE}])))", "p99"),
+        ),
+        unit="s",
+    ),
+    Panel(
+        "Proxy: calls",
+        "By outcome a second; unrecorded ones went on all the same. Spooled events wait for the log.",
+        (
+            (f"sum by (api, outcome) (rate(millstream_proxy_calls_total[{RATE}]))", "{{api}} {{outcome}}"),
+            (f"sum by (why) (rate(millstream_proxy_unrecorded_total[{RATE}]))", "unrecorded {{why}}"),
+            ("sum by (fate) (millstream_capture_events)", "events {{fate}}"),
+            ("sum (millstream_proxy_open_runs)", "open runs"),
+        ),
+    ),
+    Panel(
         "Records behind",
         "Must come back to 0 after a peak; rising for long: add workers.",
         (("sum by (stage, topic) (millstream_lag_records)", "{{stage}} {{topic}}"),),

@@ -122,7 +122,7 @@ def test_every_json_command_prints_one_document_as_documented(worked, cli, root,
         "feedback": ("example-larkspur-growth-0", "--value", "1"),
     }
     elsewhere = {"demo", "gate", "rebuild", "up", "train", "topics list", "topics create"}
-    elsewhere |= {"serve graders", "serve gateway"}  # test_serve.py
+    elsewhere |= {"serve graders", "serve gateway", "serve proxy"}  # test_serve.py
     elsewhere |= {name for name in known if name.startswith("alarms ")}  # test_cli_alarms.py
     elsewhere |= {"blobs prune"}  # test_cli_blobs.py
     elsewhere |= {"graders calibrate", "graders rank"}  # test_cli_calibrate.py, test_judges.py

@@ -6,6 +6,7 @@ from urllib.request import Request, urlopen
 
 import openai
 import pytest
+from services.openai_api import answering, completion
 from spans import TRACE, a_run
 
 GRADER = {
@@ -44,6 +45,43 @@ def test_the_gateway_feeds_the_loop(mill):
     listed = json.loads(mill.run("trajectories", "list", "--json").stdout)["items"]
     assert [(one["id"], one["status"]) for one in listed] == [(TRACE, "complete")]
     assert mill.run("audit").returncode == 0
+
+
+def test_the_proxy_feeds_the_loop(mill, chat):
+    """A stock client with another base URL: its run is a trajectory after the next `up`, whole and audited; neither
+    its key nor the proxy's token is told anywhere.
+    """
+    token, key = "a-token-of-some-length", "sk-a-key-of-the-caller"
+    chat.script(answering(completion("4")))
+    env = {"MILLSTREAM_TOKEN": token}
+    with mill.running("serve", "proxy", "--upstream", chat.url, ready="serving proxy on ", env=env) as process:
+        url = re.search(r"http://[0-9.:]+", process.told())[0]
+        own = {"X-Millstream-Token": token, "X-Millstream-Trajectory": "sum-1", "X-Millstream-End": "done"}
+        messages = [{"role": "user", "content": "2 + 2?"}]
+        with openai.OpenAI(base_url=f"{url}/v1", api_key=key, default_headers=own, max_retries=0) as client:
+            answer = client.chat.completions.create(model="m", messages=messages)
+            assert answer.choices[0].message.content == "4"
+            with pytest.raises(openai.AuthenticationError):
+                client.with_options(default_headers={"X-Millstream-Token": "no"}).models.list()
+        with urlopen(Request(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"}), timeout=20) as page:
+            assert "millstream_proxy_calls_total" in page.read().decode()
+    assert process.returncode == 0
+    assert [headers["authorization"] for headers in chat.headers] == [f"Bearer {key}"]
+    assert mill.run("up", "--until-idle", "--close-open").returncode == 0
+    (found,) = mill.json("trajectories", "list")["items"]
+    assert (found["id"], found["status"], found["final_answer"]) == ("sum-1", "complete", "4")
+    assert mill.run("audit").returncode == 0
+    written = [path.read_bytes() for path in mill.folder.rglob("*") if path.is_file()]
+    for secret in (token, key):
+        assert secret not in process.told()
+        assert not any(secret.encode() in data for data in written)
+
+
+def test_a_bad_upstream_starts_nothing(mill):
+    """One line, and exit 2."""
+    done = mill.run("serve", "proxy", "--upstream", "api.example.com")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--upstream" in done.stderr
 
 
 def test_an_open_host_without_a_token_is_refused(mill):

@@ -180,7 +180,7 @@ def test_what_a_server_tells_of_tokens_is_kept():
         assert (one.finish_reason, one.response_id, one.model) == ("length", "c-1", "m-1")
         assert one.logprobs == (None if kind == "unknown" else (-0.5, -0.25))
         assert one.logprob_kind == (None if kind == "unknown" else kind)
-        assert "choices_dropped" in one.flags
+        assert "other_choices" in one.flags
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.sampled_from(["chat", "responses"]), st.booleans())
