@@ -2,6 +2,12 @@
 
 The group is polled in a thread of its own, so whatever the process does takes as long as it takes. Nothing
 is read: the records are another's business.
+
+What kafka-python tells of itself is not enough. It waits for the answer to a join as long as a poll may take (five
+minutes by default), and never asks again whether the group still has it. And a static member that comes back gets
+what its predecessor had: nothing, when the leader of the group had not heard of the topic yet, and then nobody acts,
+ever. Two members were also seen to call each other to join again and again. So a poll may take half a session here,
+and the brokers are asked how the group stands, who belongs to it and who owns the partition.
 """
 
 from __future__ import annotations
@@ -12,6 +18,7 @@ import time
 from typing import Any, Final
 
 from kafka import KafkaConsumer
+from kafka.admin import MemberToRemove
 from kafka.errors import KafkaError
 
 from millstream.adapters.kafka_client import KafkaClient, told
@@ -20,8 +27,10 @@ from millstream.errors import MillstreamError, Stuck
 
 POLL_MS: Final = 200
 LONGEST_PAUSE_S: Final = 5.0
-ASK_AFTER_SESSIONS: Final = 3
-"""After how many session timeouts the brokers are asked whether they know us."""
+ASK_SHARE, DOUBTS = 0.3, 2
+"""After what share of a session the brokers are asked whether all is well, and how often they must deny it: longer
+than a join takes.
+"""
 logger = logging.getLogger(__name__)
 
 
@@ -69,35 +78,49 @@ class Membership:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _belong(self) -> None:
-        consumer = self._consumer()
-        asked = time.monotonic()
+        consumer, topic = self._consumer(), self.cluster.topic(self._topic)
+        asked, doubts = time.monotonic(), 0
         try:
-            consumer.subscribe([self.cluster.topic(self._topic)])
+            consumer.partitions_for_topic(topic)  # a leader that has not heard of it assigns nothing to anybody
+            consumer.subscribe([topic])
             while not self._stop.is_set():
                 consumer.poll(timeout_ms=POLL_MS)
                 owned = consumer.assignment()
                 self._leads = any(place.partition == 0 for place in owned)
                 if owned:
                     consumer.pause(*owned)
-                if time.monotonic() - asked > ASK_AFTER_SESSIONS * self._session_s:
+                if time.monotonic() - asked > ASK_SHARE * self._session_s:
                     asked = time.monotonic()
-                    if self._forgotten():
-                        logger.warning("%s: the group %s has no member %s; joining anew", *self._who)
-                        return
+                    why = self._astray()
+                    doubts = doubts + 1 if why else 0
+                    if doubts >= DOUBTS:
+                        logger.warning("%s: the group %s %s; %s joins anew", *self._who[:2], why, self._instance)
+                        break
         finally:
             consumer.close(autocommit=False)
+        if not self._stop.is_set():
+            self._leave()
 
-    def _forgotten(self) -> bool:
-        """Whether the brokers do not count us as a member: seen after a restart under the same name, with a
-        consumer that polled on and never joined again.
-        """
+    def _astray(self) -> str:
+        """What is wrong with the group as the brokers see it, by which nobody would ever act; empty: nothing."""
         _, group, instance = self._who
         try:
             told = self._client.admin().describe_groups([group])[group]
         except (KafkaError, MillstreamError, OSError, KeyError):
-            return False  # they do not answer: the consumer tells
-        settled = told["group_state"] in ("Empty", "Dead", "Stable")
-        return settled and all(member["group_instance_id"] != instance for member in told["members"])
+            return ""  # they do not answer: the consumer tells
+        if told["group_state"] not in ("Empty", "Dead", "Stable"):
+            return "" if self._leads else "does not settle"
+        if all(member["group_instance_id"] != instance for member in told["members"]):
+            return "has no member of this name"
+        return "" if any(map(_owns, told["members"])) else "has assigned the partition to nobody"
+
+    def _leave(self) -> None:
+        """Have the brokers forget the name, so that they share out anew instead of giving back what it had."""
+        _, group, instance = self._who
+        try:
+            self._client.admin().remove_group_members(group, [MemberToRemove(group_instance_id=instance)])
+        except (KafkaError, MillstreamError, OSError) as error:
+            logger.debug("%s was not removed from %s: %s", instance, group, error)
 
     @property
     def _who(self) -> tuple[str, str, str]:
@@ -110,7 +133,14 @@ class Membership:
             group_instance_id=self._instance,
             session_timeout_ms=int(self._session_s * 1000),
             heartbeat_interval_ms=int(self._session_s * 250),
+            max_poll_interval_ms=int(self._session_s * 500),
             enable_auto_commit=False,
             auto_offset_reset="latest",
             metrics_enabled=False,
         )
+
+
+def _owns(member: dict[str, Any]) -> bool:
+    """Whether a member, as the brokers describe it, has a first partition."""
+    assigned = member["member_assignment"] or {}
+    return any(0 in place["partitions"] for place in assigned.get("assigned_partitions", ()))

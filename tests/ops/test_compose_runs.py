@@ -193,7 +193,7 @@ def test_services_start_in_order_work_and_end(outside, root, wait_until):
     with Runtime(load(outside.settings, environ=environment)) as runtime:
         runtime.import_files([root / "examples" / "data" / "runs.ndjson"], kind="auto", lineage="", dry_run=False)
         wait_until(lambda: runtime.buffer().stats().rollouts == 6)
-        wait_until(lambda: runtime.tracker.pointed("policy", "champion") == 1, patience_s=180)
+        wait_until(lambda: runtime.tracker.pointed("policy", "champion") == 1)
     workers = [name for name in started if outside.services[name]["command"][0] == "worker"]
     told = {
         "assemble": 'millstream_trajectories_total{reason="complete",status="complete"} 6.0',
