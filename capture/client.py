@@ -27,7 +27,7 @@ from millstream.events import (
     TrajectoryStarted,
     new_id,
 )
-from millstream.ports import Log
+from millstream.ports import LogWriter
 from millstream.tasks import tools_hash
 
 _SOURCES = frozenset(get_args(FeedbackSource))
@@ -44,7 +44,7 @@ class Client:
 
     def __init__(
         self,
-        log: Log | Callable[[], Log],
+        log: LogWriter | Callable[[], LogWriter],
         capture: settings.Capture | None = None,
         spool: Path | None = None,
         *,

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from millstream.capture.shipping import Line, by_partition, keyed, messages
 from millstream.capture.spool import Spool
-from millstream.ports import Log
+from millstream.ports import LogWriter
 from millstream.topics import TELEMETRY
 
 logger = logging.getLogger("millstream.capture")
@@ -49,7 +49,9 @@ class Outlet:
     ``owner`` names the spool's segments.
     """
 
-    def __init__(self, log: Log | Callable[[], Log], folder: Path | None, owner: str, spool_bytes: int) -> None:
+    def __init__(
+        self, log: LogWriter | Callable[[], LogWriter], folder: Path | None, owner: str, spool_bytes: int
+    ) -> None:
         self.counters = Counters()
         self.held: list[Line] = []
         self.retry_at = 0.0

@@ -21,7 +21,7 @@ from millstream.capture.recorder import Run
 from millstream.capture.scope import bound
 from millstream.capture.watching import watch
 from millstream.events import FeedbackSource, Interface, LogprobKind, Split
-from millstream.ports import Log
+from millstream.ports import LogWriter
 
 if TYPE_CHECKING:
     from agents.tracing import TracingProcessor
@@ -56,7 +56,7 @@ def default_client() -> Client:
         return cast("Client", import_module("millstream.bootstrap").client())
     except Exception as error:  # noqa: BLE001 - see above
         report("default_client", error)
-        return Client(cast("Log", None), settings.Capture(queue_events=0))  # refuses and counts
+        return Client(cast("LogWriter", None), settings.Capture(queue_events=0))  # refuses and counts
 
 
 def record(  # noqa: PLR0913 - the fields of the event

@@ -23,7 +23,7 @@ from millstream.capture.outlet import Counters, Outlet
 from millstream.capture.shared import Shared
 from millstream.capture.shipping import Line
 from millstream.events import AnyEvent, new_id
-from millstream.ports import Log
+from millstream.ports import LogWriter
 
 logger = logging.getLogger("millstream.capture")
 
@@ -44,7 +44,7 @@ class Sender:
 
     def __init__(
         self,
-        log: Log | Callable[[], Log],
+        log: LogWriter | Callable[[], LogWriter],
         capture: settings.Capture,
         spool: Path | None = None,
         last_words: Callable[[], None] = lambda: None,

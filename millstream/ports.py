@@ -38,6 +38,18 @@ class Record(Struct, frozen=True):
     headers: dict[str, str] = field(default_factory=dict)
 
 
+class LogWriter(Protocol):
+    """What a producer needs of a log."""
+
+    def append(self, topic: str, messages: Sequence[Message], partition: int = 0) -> int:
+        """Append in order; the offset of the first, where one is known. Raises `Unavailable`."""
+        ...
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; never changes."""
+        ...
+
+
 class Log(Protocol):
     """Topics of partitions of records. Appends are durable when the call returns."""
 

@@ -77,8 +77,9 @@ class Capture(Section, frozen=True, kw_only=True):
     are taken out. ``redact_fields``: further names whose values are secrets. ``redact_deny``, ``redact_allow``:
     regular expressions of what always goes, and of finds that stay. ``redact_key_env``: the environment variable
     that holds the key of pseudonyms; without it there are none. ``blobs``: the directory that keeps whole what is
-    cut, and images and sound; empty: nothing is kept. ``shares``: how many of the tasks go to train,
-    held out and report, where the caller gives no split.
+    cut, and images and sound; empty: nothing is kept. ``gateway``: the URL of a `millstream serve gateway` that the
+    SDK sends to, in the place of the log (its token in MILLSTREAM_TOKEN). ``shares``: how many of the tasks go to
+    train, held out and report, where the caller gives no split.
     """
 
     max_text_bytes: Count = 65_536
@@ -92,6 +93,7 @@ class Capture(Section, frozen=True, kw_only=True):
     redact_allow: tuple[str, ...] = ()
     redact_key_env: str = "MILLSTREAM_REDACT_KEY"
     blobs: str = ""
+    gateway: str = ""
     shares: tuple[Amount, Amount, Amount] = (0.8, 0.1, 0.1)
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millstream.graders.reward import Formula
     from millstream.graders.running import GraderSet
     from millstream.policy import TrainingRequested, Version
-    from millstream.ports import Log, Store
+    from millstream.ports import Log, LogWriter, Store
     from millstream.recalls import Recalls
     from millstream.trajectory import Trajectory
 
@@ -296,17 +296,29 @@ class Runtime:
         return Blobs(self.loaded.path(folder)) if folder else None
 
     def client(self, producer: str = "", now_ns: Callable[[], int] = time.time_ns) -> Client:
-        """An SDK client on this runtime's log, which is opened in the background: a log that is away
-        when the process starts is tried again, and events are spooled meanwhile. ``producer`` and
-        ``now_ns`` fixed: the same runs are the same bytes.
+        """An SDK client on this runtime's log, or on the gateway that the settings name. It is opened in the
+        background: one that is away when the process starts is tried again, and events are spooled meanwhile.
+        ``producer`` and ``now_ns`` fixed: the same runs are the same bytes. Raises `SettingsError`.
         """
         from millstream.capture.client import Client
 
         capture = self.loaded.settings.capture
         shared = self.shared()
-        found = Client(lambda: self.log, capture, self.spool(), producer=producer, now_ns=now_ns, shared=shared)
+        found = Client(self._writer(), capture, self.spool(), producer=producer, now_ns=now_ns, shared=shared)
         self._closers.append(found.close)
         return found
+
+    def _writer(self) -> Callable[[], LogWriter]:
+        """Opens what the SDK writes to; in a forked child again."""
+        url = self.loaded.settings.capture.gateway
+        if not url:
+            return lambda: self.log
+        from millstream.adapters.gateway_log import GatewayLog
+        from millstream.serving import token_of
+
+        token = token_of(None)
+        GatewayLog(url, token)  # a bad URL is told at once
+        return lambda: GatewayLog(url, token)
 
     def import_files(
         self,

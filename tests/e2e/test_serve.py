@@ -1,7 +1,10 @@
 """`millstream serve` as people run it: stock clients against the process, and a clean end."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from urllib.request import Request, urlopen
 
 import openai
@@ -82,6 +85,34 @@ def test_a_bad_upstream_starts_nothing(mill):
     done = mill.run("serve", "proxy", "--upstream", "api.example.com")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--upstream" in done.stderr
+
+
+AGENT = """
+import millstream
+
+for number in range(20):
+    with millstream.record(f"question {number}") as run:
+        run.model(text="4")
+assert millstream.flush(20)
+"""
+
+
+def test_an_agent_elsewhere_sends_through_the_gateway(mill, tmp_path):
+    """The SDK with one variable and a token, in a folder of its own: its runs are in the gateway's log."""
+    token = "a-token-of-some-length"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with mill.running("serve", "gateway", ready="serving gateway on ", env={"MILLSTREAM_TOKEN": token}) as process:
+        url = re.search(r"http://[0-9.:]+", process.told())[0]
+        told = {**os.environ, "MILLSTREAM_CAPTURE__GATEWAY": url, "MILLSTREAM_TOKEN": token}
+        done = subprocess.run(
+            [sys.executable, "-c", AGENT], cwd=elsewhere, env=told, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    assert not list(elsewhere.rglob("*.db"))
+    assert mill.run("up", "--until-idle").returncode == 0
+    listed = json.loads(mill.run("trajectories", "list", "--json").stdout)["items"]
+    assert [one["status"] for one in listed] == ["complete"] * 20
 
 
 def test_an_open_host_without_a_token_is_refused(mill):
