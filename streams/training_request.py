@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 from msgspec import Struct, field
 
@@ -114,11 +116,15 @@ def request_of(
     *,
     reason: str,
     log_ms: int = 0,
+    attempt: int = 0,
 ) -> TrainingRequested:
-    """The request for a choice. Its id is a hash of the lineage, parent, rollouts, algorithm and start."""
+    """The request for a choice. Its id is a hash of the lineage, parent, rollouts, algorithm and start, and of the
+    ``attempt`` where it is not the first.
+    """
     start = "" if choice.start_from is None else choice.start_from
+    same = "training", lineage, choice.parent, "\n".join(choice.rollout_ids), trainer.algorithm, start
     return TrainingRequested(
-        id=digest("training", lineage, choice.parent, "\n".join(choice.rollout_ids), trainer.algorithm, start),
+        id=digest(*same, attempt) if attempt else digest(*same),
         lineage=lineage,
         log_ms=log_ms,
         parent=choice.parent,
@@ -143,8 +149,8 @@ def request_by_hand(
     max_uses: int = 3,
     success_at: float = 0.5,
 ) -> TrainingRequested:
-    """A request for all that the buffer holds for the champion now; nothing is appended. Raises
-    `SettingsError` when there is no champion or nothing to train on.
+    """A request for all that the buffer holds for the champion now; nothing is appended. One that failed is asked
+    for anew, under another id. Raises `SettingsError` when there is no champion or nothing to train on.
     """
     policies = LedgerReader(log).refresh()
     champion = policies.champion(lineage)
@@ -164,4 +170,9 @@ def request_by_hand(
         )
     if algorithm:
         trainer = msgspec.structs.replace(trainer, algorithm=algorithm)
-    return request_of(choice, trainer, lineage, namespace, reason="asked for by hand")
+    for attempt in itertools.count():
+        request = request_of(choice, trainer, lineage, namespace, reason="asked for by hand", attempt=attempt)
+        held = policies.trainings.get(request.id)
+        if held is None or held.state != "failed":
+            return request
+    raise AssertionError

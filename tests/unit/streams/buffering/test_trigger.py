@@ -1,6 +1,8 @@
 import msgspec
 import pytest
 
+from millstream.adapters.sqlite import open_sqlite
+from millstream.ledger import append_policy_events
 from millstream.policy import (
     AnyPolicyEvent,
     GateDecided,
@@ -10,8 +12,9 @@ from millstream.policy import (
     TrainingFailed,
     TrainingFinished,
 )
+from millstream.ports import Message
 from millstream.settings import TrainerSettings, TriggerSettings
-from millstream.streams.trigger import Trigger
+from millstream.streams.trigger import Trigger, request_by_hand
 
 _EVENT = msgspec.json.Decoder(AnyPolicyEvent)
 
@@ -214,3 +217,64 @@ def test_only_solved_families_ask_for_nothing(desk):
         assert loop.grades(desk.group(f"s{n}", [1.0, 0.9], family="sum")) == []
     (request,) = loop.grades(desk.group("m", [1.0, 0.0], family="mixed"))
     assert len(request.rollout_ids) == 2
+
+
+class ByHand:
+    """The stage and a log of its own, in which requests are asked for by hand."""
+
+    def __init__(self, desk, log):
+        self.desk, self.log, self.stage = desk, log, desk.stage()
+
+    def fill(self, records):
+        for record in records:
+            for out in self.stage.feed(record):
+                self.log.append(out.topic, [Message(out.key, out.value, out.headers)])
+
+    def policy(self, *events):
+        append_policy_events(self.log, events)
+        self.fill([self.desk.policy(*events)])
+
+    def ask(self):
+        return request_by_hand(self.log, TriggerSettings(), TrainerSettings(), "policy", "default")
+
+    def ended(self, request, failed):
+        """It is claimed, and it fails, or not."""
+        name, token = request.id, f"token-{request.id}"
+        common = {"lineage": "policy", "training_id": name, "token": token}
+        self.policy(request, TrainingClaimed(id=f"c-{name}", **common))
+        if failed:
+            self.policy(TrainingFailed(id=f"f-{name}", reason="the disk was full", **common))
+
+
+@pytest.fixture
+def by_hand(desk, tmp_path):
+    log, store = open_sqlite(tmp_path / "log.db")
+    made = ByHand(desk, log)
+    made.policy(PolicyRegistered(id="r1", lineage="policy", version=1, uri="u"), champion(1))
+    made.fill(desk.group("a", [1.0, 0.0]))
+    yield made
+    store.file.close()
+
+
+def test_what_failed_is_asked_for_again_by_hand(by_hand):
+    """The same rollouts, free again, under an id of their own each time; asked for twice before it ends is once."""
+    told = []
+    for _ in range(3):
+        request = by_hand.ask()
+        assert by_hand.ask().id == request.id
+        by_hand.ended(request, failed=True)
+        told.append(request)
+    assert len({request.id for request in told}) == 3
+    assert len({request.rollout_ids for request in told}) == 1
+
+
+def test_what_failed_is_not_asked_for_again_by_itself(desk, loop):
+    """Its rollouts go into the next training, once as many new groups have come as always."""
+    (request,) = loop.grades(desk.group("a", [1.0, 0.0]) + desk.group("b", [1.0, 0.0]))
+    common = {"lineage": "policy", "training_id": request.id, "token": "a"}
+    asked = loop.policy(request, TrainingClaimed(id="c", **common))
+    asked += loop.policy(TrainingFailed(id="f", reason="not finite", **common))
+    assert asked == []
+    assert loop.grades(desk.group("c", [1.0, 0.0])) == []
+    (second,) = loop.grades(desk.group("d", [1.0, 0.0]))
+    assert set(request.rollout_ids) < set(second.rollout_ids)
