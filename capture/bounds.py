@@ -20,8 +20,13 @@ from millstream.events import AnyEvent, Event, MessageReceived, ModelResponded, 
 E = TypeVar("E", bound=Event)
 _MAIN = {MessageReceived: "content", ModelResponded: "text", ToolReturned: "output"}
 _OTHERS = ("reasoning", "error", "comment", "final_answer", "label", "name", "task", "tools")
-_FIXED = frozenset({"kind", "id", "trajectory_id", "producer", "last_seq", "truncated", "link"})
-"""Members of an encoded event that no rewriting of texts touches."""
+_FIXED = frozenset(
+    {
+        *("kind", "id", "trajectory_id", "producer", "last_seq", "truncated", "link", "flags", "usage", "interface"),
+        *("role", "reason", "source", "split", "logprob_kind", "finish_reason"),
+    }
+)
+"""Members of an encoded event that no rewriting of texts touches: identity, order, and words of closed lists."""
 
 
 MARK = re.compile(r"\[… cut: (\d{1,18}) bytes in all(?:, sha256 ([0-9a-f]{64}))? …\]")
@@ -74,13 +79,11 @@ def each_text(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def rewritten(event: AnyEvent, change: Callable[[Any, str], Any]) -> AnyEvent:
-    """The event with ``change(value, name)`` in place of all its members but its identity."""
+def rewritten(event: AnyEvent, change: Callable[[dict[str, Any]], dict[str, Any]]) -> AnyEvent:
+    """The event with ``change`` applied to all its members but those that say what it is."""
     tree = msgspec.to_builtins(event)
-    for name, value in tree.items():
-        if name not in _FIXED:
-            tree[name] = change(value, name)
-    made: AnyEvent = msgspec.convert(tree, type(event))
+    told = change({name: value for name, value in tree.items() if name not in _FIXED})
+    made: AnyEvent = msgspec.convert(tree | told, type(event))
     return made
 
 

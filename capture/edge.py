@@ -32,7 +32,7 @@ class Edge:
 
     def __init__(self, capture: settings.Capture, shared: Shared | None = None) -> None:
         self._shared = shared or Shared()
-        self.redactor = Redactor(capture, self._shared.tally)
+        self.redactor = Redactor(capture, self._shared.tally, self._shared.finders)
         self._media = Extractor(self._shared.keep)
         self._text_bytes = capture.max_text_bytes
         self._event_bytes = capture.max_event_bytes
@@ -46,7 +46,7 @@ class Edge:
             event = cast("AnyEvent", sound_event(event))
             data = _encode(event)
         if may_hold(data):
-            event = rewritten(event, lambda value, _: self._media.tree(value))
+            event = rewritten(event, self._media.tree)
             data = _encode(event)
         if len(data) > self._text_bytes:
             clean = self._bounded(event, data)

@@ -87,6 +87,7 @@ class Gateway:
         self._log, self._rules, self._capture, self._protobuf, self._meter = log, rules, capture, protobuf, meter
         self._inside = 0
         self.shared = shared or Shared()
+        self.shared.tally.meter = self.shared.tally.meter or meter
 
     def counted(self, handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """The handler, its answers counted and timed."""

@@ -32,7 +32,7 @@ class RawEdge:
 
     def __init__(self, capture: settings.Capture, shared: Shared | None = None) -> None:
         self._shared = shared or Shared()
-        self.redactor = Redactor(capture, self._shared.tally)
+        self.redactor = Redactor(capture, self._shared.tally, self._shared.finders)
         self._media = Extractor(self._shared.keep)
         self._text_bytes = capture.max_text_bytes
         self._line_bytes = capture.max_event_bytes

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 from millstream import settings
 from millstream.capture.detectors import accounts, contacts, entropy, hosts, json_texts, keys, names
 from millstream.capture.detectors.base import Detector, Found, before
 from millstream.capture.detectors.prefilter import prefilter
+from millstream.capture.finders import Finders
 from millstream.capture.pseudonyms import STANDS_IN, Pseudonyms, key_from
 from millstream.capture.shared import Tally
 from millstream.errors import SettingsError
@@ -37,21 +38,31 @@ _NUMBERS: Final = frozenset({"card", "phone"})
 _IN_REFERENCES: Final = ("secrets",)
 """What is looked for in an id, a hash or a model's name: they link events to each other."""
 _A_NUMBER_IN_JSON: Final = re.compile(r"(\\*[\"'])\s{0,4}:\s{0,4}$")
+_FAILED: Final = "failed"
+"""The kind of a text that the operator's redactors could not look into."""
 _ROUNDS: Final = 8
 _DEEPEST: Final = 64
+
+T = TypeVar("T")
 
 
 class Redactor:
     """Replaces what detectors find in texts and JSON values, and counts it by kind.
 
-    ``tally`` counts beside it, for all of a process. Raises `SettingsError` for a bad expression, or a key that is
-    too short. Not thread-safe.
+    ``tally`` counts beside it, for all of a process; ``finders`` are asked beside the detectors. Raises `SettingsError`
+    for a bad expression, or a key that is too short. Not thread-safe.
     """
 
-    def __init__(self, capture: settings.Capture | None = None, tally: Tally | None = None) -> None:
+    def __init__(
+        self, capture: settings.Capture | None = None, tally: Tally | None = None, finders: Finders | None = None
+    ) -> None:
         rules = capture or settings.Capture()
         self.counts: Counter[str] = Counter()
         self._tally = tally
+        self._finders = finders
+        self._asked: list[str] | None = None
+        self._told: dict[str, list[Found]] = {}
+        self._failed = False
         self._pseudonyms = Pseudonyms(key_from(rules.redact_key_env))
         self._allow = [_compiled("redact_allow", text) for text in rules.redact_allow]
         self._denied = [_compiled("redact_deny", text) for text in rules.redact_deny]
@@ -59,7 +70,7 @@ class Redactor:
         self._secret_name = names.secret_name(rules.redact_fields) if named else None
         by_name = [names.assigned(rules.redact_fields)] if named else []
         self._in_references = self._detectors(kind for kind in _IN_REFERENCES if kind in rules.redact)
-        self._in_texts = self._detectors(kind for kind in _BY_KIND if kind in rules.redact) + by_name
+        self._in_texts = [self._finds, *self._detectors(kind for kind in _BY_KIND if kind in rules.redact), *by_name]
         self._may_hold = prefilter(rules.redact, rules.redact_fields)
 
     def _detectors(self, kinds: Iterable[str]) -> list[Detector]:
@@ -67,26 +78,44 @@ class Redactor:
 
     def suspects(self, encoded: bytes) -> bool:
         """Whether an encoded event may hold something to take out: cheap, and never wrongly False."""
-        return bool(self._denied) or self._may_hold(encoded)
+        return bool(self._denied or self._finders) or self._may_hold(encoded)
 
     def text(self, text: str, name: str = "") -> str:
         """The text without what is to go; the same object when nothing is. ``name``: of the member it is in."""
-        return self._text(text, name, _DEEPEST)
+        return self._answered(lambda: self._text(text, name, _DEEPEST))
 
     def tree(self, value: Any, name: str = "") -> Any:
         """A JSON value with `text` over all its strings and names. ``name``: of the member it is in."""
+        return self._answered(lambda: self._tree(value, name))
+
+    def _answered(self, work: Callable[[], T]) -> T:
+        """What work gives, once the operator's redactors have been asked, at one go, about all its texts."""
+        if self._finders is None:
+            return work()
+        self._asked = []
+        work()
+        texts, self._asked = list(dict.fromkeys(self._asked)), None
+        found = self._finders.find(texts)
+        self._failed = found is None
+        self._told = dict(zip(texts, found or (), strict=False))
+        try:
+            return work()
+        finally:
+            self._told, self._failed = {}, False
+
+    def _tree(self, value: Any, name: str) -> Any:
         if isinstance(value, str):
-            return self.text(value, name)
+            return self._text(value, name, _DEEPEST)
         if isinstance(value, dict):
             told = _told_name(value)
             return {
-                self._plain(str(key), self._in_references): self.tree(
+                self._plain(str(key), self._in_references): self._tree(
                     item, told if told and key == "value" else str(key)
                 )
                 for key, item in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.tree(item, name) for item in value]
+            return [self._tree(item, name) for item in value]
         return value
 
     def _text(self, text: str, name: str, depth: int) -> str:
@@ -99,8 +128,18 @@ class Redactor:
             inside = json_texts.changed(text, lambda key, told: self._text(told, key, depth - 1))
             if inside is not None:
                 return text if inside == text else inside
-        leaf = name.rpartition(".")[2]
-        return self._plain(text, self._in_references if names.is_reference(leaf) else self._in_texts)
+        if names.is_reference(name.rpartition(".")[2]):
+            return self._plain(text, self._in_references)
+        return self._leaf(text)
+
+    def _leaf(self, text: str) -> str:
+        if self._asked is not None:
+            self._asked.append(text)
+            return text
+        if self._failed and not STANDS_IN.fullmatch(text):
+            self._count(_FAILED)
+            return f"[REDACTED:{_FAILED}]"
+        return self._plain(text, self._in_texts)
 
     def _is_secret(self, name: str, text: str) -> bool:
         """Whether the name of a member, or the last part of a dotted one, says that its value is a secret."""
@@ -142,7 +181,13 @@ class Redactor:
             end = one.end
         return "".join((*made, text[end:]))
 
+    def _finds(self, text: str) -> Iterator[Found]:
+        """What the operator's redactors found."""
+        return iter(self._told.get(text, ()))
+
     def _count(self, kind: str) -> None:
+        if self._asked is not None:
+            return
         self.counts[kind] += 1
         if self._tally is not None:
             self._tally.add(kind)

@@ -79,7 +79,7 @@ class Sender:
     def forked(self) -> None:
         """In the child of a fork: the parent sends what it recorded, the child starts anew."""
         self._outlet.close(forked=True)
-        self._shared = Shared(self._shared.blobs)
+        self._shared = self._shared.renewed()
         self._reset()
 
     def put(self, event: AnyEvent, size: int) -> bool:

@@ -147,6 +147,9 @@ GATEWAY_ITEMS = Metric(
 GATEWAY_SECONDS = Metric(
     "millstream_gateway_seconds", "histogram", (), "from a whole request to its answer", _LATENCIES
 )
+REDACTED = Metric(
+    "millstream_redacted_total", "counter", ("kind",), "values that the edge of a server took out, by what they were"
+)
 
 ALL: tuple[Metric, ...] = (
     INFO,
@@ -188,6 +191,7 @@ ALL: tuple[Metric, ...] = (
     GATEWAY_REQUESTS,
     GATEWAY_ITEMS,
     GATEWAY_SECONDS,
+    REDACTED,
 )
 
 CAPTURED: tuple[Metric, ...] = ALL[ALL.index(PROXY_CALLS) :]

@@ -75,7 +75,8 @@ class Workers(Section, frozen=True, kw_only=True):
 class Capture(Section, frozen=True, kw_only=True):
     """The edge: bounds and redaction before anything reaches the log (docs/capture.md). ``redact``: the kinds that
     are taken out. ``redact_fields``: further names whose values are secrets. ``redact_deny``, ``redact_allow``:
-    regular expressions of what always goes, and of finds that stay. ``redact_key_env``: the environment variable
+    regular expressions of what always goes, and of finds that stay. ``redactors``: Python files with ``find_KIND``
+    functions, asked in a child process. ``redact_key_env``: the environment variable
     that holds the key of pseudonyms; without it there are none. ``blobs``: the directory that keeps whole what is
     cut, and images and sound; empty: nothing is kept. ``gateway``: the URL of a `millstream serve gateway` that the
     SDK sends to, in the place of the log (its token in MILLSTREAM_TOKEN). ``shares``: how many of the tasks go to
@@ -91,6 +92,8 @@ class Capture(Section, frozen=True, kw_only=True):
     redact_fields: tuple[str, ...] = ()
     redact_deny: tuple[str, ...] = ()
     redact_allow: tuple[str, ...] = ()
+    redactors: tuple[str, ...] = ()
+    redactors_timeout_s: PositiveSeconds = 5.0
     redact_key_env: str = "MILLSTREAM_REDACT_KEY"
     blobs: str = ""
     gateway: str = ""

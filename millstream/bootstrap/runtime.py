@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millstream.bootstrap.policies import Rebuilt
     from millstream.capture.blobs import Blobs
     from millstream.capture.client import Client
+    from millstream.capture.finders import Finders
     from millstream.capture.importers.base import Imported
     from millstream.capture.shared import Shared
     from millstream.console.doctor import Check
@@ -61,6 +62,7 @@ class Runtime:
         self.plans = tuple(plans) or (plan_of(loaded),)
         self.work_module = work_module or WORK
         self._closers: list[Callable[[], object]] = []
+        self._shared: Shared | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -283,10 +285,30 @@ class Runtime:
         return self.loaded.data / "spool"
 
     def shared(self) -> Shared:
-        """What the edges of one door have in common."""
+        """What all edges of this process have in common. Raises `SettingsError` for a redactor that is not there."""
         from millstream.capture.shared import Shared
 
-        return Shared(self.blobs())
+        if self._shared is None:
+            self._shared = Shared(self.blobs(), self.finders())
+        return self._shared
+
+    def finders(self) -> Finders | None:
+        """The operator's redactors, whose child ends with the runtime; None where none are set. Raises `SettingsError`
+        for a file that is not there.
+        """
+        from millstream.bootstrap.grader_children import spawn_of
+        from millstream.capture.finders import Finders
+
+        rules = self.loaded.settings.capture
+        files = [self.loaded.path(file) for file in rules.redactors]
+        for file in files:
+            if not file.is_file():
+                raise SettingsError(f"[capture] redactors: no file at {file}")
+        if not files:
+            return None
+        found = Finders(spawn_of(self.loaded.settings.graders), list(map(str, files)), rules.redactors_timeout_s)
+        self._closers.append(found.close)
+        return found
 
     def blobs(self) -> Blobs | None:
         """The blob directory; None where none is set."""
@@ -333,7 +355,7 @@ class Runtime:
         from millstream.capture.importers.base import Options, import_into
 
         options = Options(format=kind, lineage=lineage, capture=self.loaded.settings.capture)
-        return import_into(self.log, paths, options, dry_run=dry_run, shared=self.shared(), progress=progress)
+        return import_into(self.log, paths, options, dry_run=dry_run, shared=self.shared().checked(), progress=progress)
 
     def status(self) -> Status:
         """What is going on; see `millstream status`. Asks a buffer only where one has been made."""

@@ -49,7 +49,9 @@ def proxy_server(runtime: Runtime, upstream: str, door: Door) -> Server:
     from millstream.adapters.http_forward import Forwarder, Upstream
 
     rules = runtime.loaded.settings
+    runtime.shared().checked()
     target, client, meter = Upstream(upstream), runtime.client(), meter_of()
+    runtime.shared().tally.meter = meter
     recorder = Recorder(client, rules, meter)
     forwarder = Forwarder(target, rules.proxy, recorder, rules.serve.body_timeout_s)
     page = metrics_route(meter, lambda: show_fates(meter, client.counters))
@@ -90,7 +92,7 @@ def gateway_routes(runtime: Runtime) -> Sequence[Route]:
 
     meter = meter_of()
     return [
-        *gateway.routes(runtime.log, runtime.loaded.settings, decoded, runtime.shared(), meter),
+        *gateway.routes(runtime.log, runtime.loaded.settings, decoded, runtime.shared().checked(), meter),
         metrics_route(meter),
     ]
 

@@ -9,6 +9,7 @@ import pytest
 from spans import chat, said
 
 from millstream.adapters.otlp_requests import decoded
+from millstream.adapters.prometheus import PrometheusMeter
 from millstream.adapters.sqlite import open_sqlite
 from millstream.capture.client import Client
 from millstream.capture.gateway import JSON, Gateway
@@ -82,3 +83,14 @@ def test_importers(tmp_path, kept):
     embedded.close()
     assert done.redacted == {"openai_key": 3, "email": 3}  # the question is told twice: as task and as message
     assert_clean(kept())
+
+
+def test_what_a_server_takes_out_is_a_metric(log):
+    """By kind, as it happens."""
+    meter = PrometheusMeter()
+    gateway = Gateway(log, GatewaySettings(), RULES, decoded, None, meter)
+    event = ToolReturned(id=EventId("e"), trajectory_id=TrajectoryId("t"), output=TEXT + TEXT)
+    request = Request(method="POST", path="/v1/events", body=encode(event), headers={"content-type": JSON})
+    assert asyncio.run(gateway.events(request)).status == 200
+    for kind in ("openai_key", "email"):
+        assert meter.registry.get_sample_value("millstream_redacted_total", {"kind": kind}) == 2
