@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from millstream.console.catalog import decisions, grade_events, policy_events
 from millstream.console.live import Service, services
@@ -55,6 +55,8 @@ class WhyRollout(Struct, frozen=True, kw_only=True):
     admitted: bool = True
     recalled: str = ""
     """Why it would not be admitted now: the run, or a grade that it rests on, was recalled since."""
+    since: str = ""
+    """What the buffer decided of its run after it, by later feedback, another grade or a corrected mapping."""
 
 
 class WhyTraining(Struct, frozen=True, kw_only=True):
@@ -100,9 +102,12 @@ def why(log: Log, version: int, lineage: str) -> Why:
     found, book = _find(ledger, lineage, version), ledger.graders
     training = ledger.trainings.get(found.training_id)
     wanted = training.request.rollout_ids if training else ()
-    admitted, told, refused = _decisions(log, set(wanted), training.request.namespace if training else "")
+    namespace = training.request.namespace if training else ""
+    admitted, told, refused = _decisions(log, set(wanted), namespace)
+    later = _later(log, admitted, namespace)
     grades = _grades(log, {a.trajectory_id for a in admitted.values()})
-    rollouts = tuple(_rollout(i, admitted.get(i), told[i], grades, ledger.recalls) for i in wanted)
+    found_rollouts = (_rollout(i, admitted.get(i), told[i], grades, ledger.recalls) for i in wanted)
+    rollouts = tuple(structs.replace(one, since=later.get(one.trajectory_id, "")) for one in found_rollouts)
     used = [grade for rollout in rollouts for grade in rollout.grades]
     tally = Tally()
     for given in used:
@@ -173,6 +178,27 @@ def _decisions(
         if isinstance(decision, RolloutAdmitted) and decision.rollout_id in wanted:
             admitted[decision.rollout_id] = decision
     return admitted, told, {reason: n for reason, n in sorted(refused.items()) if n}
+
+
+def _later(log: Log, admitted: dict[RolloutId, RolloutAdmitted], namespace: str) -> dict[str, str]:
+    """What the buffer says of these runs now, where that is not what the version learned from."""
+    mine = {one.trajectory_id: one for one in admitted.values()}
+    found: dict[str, str] = {}
+    for decision in decisions(log):
+        if not isinstance(decision, RolloutAdmitted | RolloutRefused) or decision.namespace != namespace:
+            continue
+        used = mine.get(decision.trajectory_id)
+        if used is None or decision.log_ms < used.log_ms:
+            continue
+        if isinstance(decision, RolloutRefused):
+            found[decision.trajectory_id] = f"refused: {decision.reason}"
+        elif (decision.reward, decision.trajectory_revision) == (used.reward, used.trajectory_revision):
+            found.pop(decision.trajectory_id, None)
+        else:
+            revision = f", revision {decision.trajectory_revision}"
+            changed = decision.trajectory_revision != used.trajectory_revision
+            found[decision.trajectory_id] = f"reward {decision.reward:g}{revision if changed else ''}"
+    return found
 
 
 def _about(decision: BufferDecision, wanted: set[RolloutId]) -> list[RolloutId]:

@@ -76,6 +76,9 @@ def _rollouts(found: Why, shown: int) -> list[str]:
         lines.append("  the buffer refused " + ", ".join(f"{n} {reason}" for reason, n in found.refused.items()))
     if recalled := sum(bool(r.recalled) for r in rollouts):
         lines.append(f"  {recalled} of them rest on evidence that was recalled since")
+    if since := [r for r in rollouts if r.since]:
+        first = f"{since[0].trajectory_id}, {since[0].since}"
+        lines.append(f"  {len(since)} of them would be another rollout now ({first}; --json has all)")
     if missing:
         lines.append(f"  {missing} rollouts are older than the log: see the manifest")
     head = ("trajectory", "task", "reward", "advantage", "grades", "decisions")

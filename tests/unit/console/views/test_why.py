@@ -2,10 +2,14 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from millstream.console.catalog import decisions
 from millstream.console.why import why
 from millstream.console.why_text import render
 from millstream.errors import SettingsError
+from millstream.ports import Message
+from millstream.rollout import RolloutAdmitted, RolloutRefused
 
 
 def test_a_trained_version_is_explained(looped) -> None:
@@ -66,3 +70,34 @@ def test_the_answer_is_json(looped) -> None:
     """All of it is plain data without a NaN."""
     tree = msgspec.json.decode(msgspec.json.encode(why(looped, 2, "policy")))
     assert tree["rollouts"][5]["trajectory_id"] == "run-5"
+
+
+def test_what_became_of_its_runs_since_is_told(looped, clock) -> None:
+    """Late feedback changed a reward, a revision another, a third run is refused now, and a fourth is as it was."""
+    used = {r.trajectory_id: r for r in why(looped, 2, "policy").rollouts}
+    assert {r.since for r in used.values()} == {""}
+    clock.advance(86_400)
+    now = clock.now_ms()
+    told = [one for one in decisions(looped) if isinstance(one, RolloutAdmitted)][:4]
+    again = [replace(one, id=f"again-{one.id}", rollout_id=f"new-{one.id}", log_ms=now) for one in told]
+    again[0] = replace(again[0], reward=0.25)
+    again[1] = replace(again[1], trajectory_revision=2)
+    refusal = RolloutRefused(
+        id="x",
+        namespace="default",
+        log_ms=now + 1,
+        trajectory_id="run-2",
+        trajectory_revision=1,
+        group="g",
+        reason="no",
+    )
+    value = b"\n".join(map(msgspec.json.encode, [*again, refusal]))
+    looped.append("buffer-events", [Message("k", value)])
+    found = {r.trajectory_id: r.since for r in why(looped, 2, "policy").rollouts if r.since}
+    assert found == {
+        "run-0": "reward 0.25",
+        "run-1": f"reward {used['run-1'].reward:g}, revision 2",
+        "run-2": "refused: no_reward",
+    }
+    text = render(why(looped, 2, "policy"))
+    assert "3 of them would be another rollout now (run-0, reward 0.25; --json has all)" in text
