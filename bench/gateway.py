@@ -27,6 +27,7 @@ from millstream.settings import Capture, GatewaySettings
 
 TEXT = "The revenue of the year was 482.5 million, up from 455.0 million. "
 OPENINFERENCE, OPENLLMETRY, VERCEL, GENAI = "openinference", "openllmetry", "vercel", "genai"
+MLFLOW = "mlflow"
 
 
 def spans(trace: int, dialect: str = GENAI) -> list[dict[str, Any]]:
@@ -52,12 +53,16 @@ def _call(dialect: str, given: list[dict[str, str]], gave: dict[str, str]) -> di
     if dialect == VERCEL:
         told = {"ai.prompt.messages": json.dumps(given), "ai.response.text": gave["content"]}
         return {"ai.operationId": "ai.generateText.doGenerate", "ai.usage.outputTokens": 7, **told}
+    if dialect == MLFLOW:
+        answer = {"choices": [{"message": gave, "finish_reason": "stop"}], "usage": {"completion_tokens": 7}}
+        told = {"mlflow.spanInputs": json.dumps({"messages": given}), "mlflow.spanOutputs": json.dumps(answer)}
+        return {"mlflow.spanType": '"CHAT_MODEL"', **told}
     return {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "m",
         "gen_ai.usage.output_tokens": 7,
         "gen_ai.input.messages": json.dumps([_parts(one) for one in given]),
-        "gen_ai.output.messages": json.dumps([_parts(gave)]),
+        "gen_ai.output.messages": json.dumps([{**_parts(gave), "finish_reason": "stop"}]),
     }
 
 
@@ -156,11 +161,13 @@ def measured(traces: int) -> dict[str, float]:
         }
         embedded.close()
     for name, told in lines.items():
+        events = sum(len(mapped(one, headers).events) for one in told)
         found[f"read {name}"] = rate(lambda told=told: [mapped(one, headers) for one in told], len(told))
+        found[f"read {name}, events"] = round(found[f"read {name}"] * events / len(told))
     return found
 
 
-_DIALECTS = (GENAI, OPENINFERENCE, OPENLLMETRY, VERCEL)
+_DIALECTS = (GENAI, OPENINFERENCE, OPENLLMETRY, VERCEL, MLFLOW)
 
 
 def _line(span: dict[str, Any]) -> bytes:
@@ -181,7 +188,8 @@ def main() -> None:
         print(json.dumps(found))
         return
     for name, value in found.items():
-        print(f"{name:<24} {value:>10,.0f} spans a CPU second")
+        what = "events" if name.endswith("events") else "spans"
+        print(f"{name:<28} {value:>10,.0f} {what} a CPU second")
 
 
 if __name__ == "__main__":

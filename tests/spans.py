@@ -66,8 +66,14 @@ def chat(
     if given is not None:
         attributes["gen_ai.input.messages"] = json.dumps(given)
     if gave is not None:
-        attributes["gen_ai.output.messages"] = json.dumps(gave)
+        attributes["gen_ai.output.messages"] = json.dumps([{**one, "finish_reason": _finish(one)} for one in gave])
     return span(number, parent, name="chat m", attributes=attributes, **told)
+
+
+def _finish(message: dict[str, Any]) -> str:
+    """What the conventions have every output message say."""
+    called = any(part["type"] == "tool_call" for part in message["parts"])
+    return str(message.get("finish_reason") or ("tool_call" if called else "stop"))
 
 
 def tool(number: int, parent: int | None, name: str, identity: str, output: Any = None, **told: Any) -> dict[str, Any]:

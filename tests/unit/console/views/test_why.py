@@ -89,7 +89,7 @@ def test_what_became_of_its_runs_since_is_told(looped, clock) -> None:
         trajectory_id="run-2",
         trajectory_revision=1,
         group="g",
-        reason="no",
+        reason="no_reward",
     )
     value = b"\n".join(map(msgspec.json.encode, [*again, refusal]))
     looped.append("buffer-events", [Message("k", value)])
