@@ -24,6 +24,7 @@ from millstream.events import (
     ToolReturned,
     Truncated,
 )
+from millstream.ndjson import UNREADABLE
 from millstream.upcast import upcast
 
 MAX_TEXT_BYTES = 65_536
@@ -93,6 +94,16 @@ def sound(value: Any) -> tuple[Any, tuple[str, ...]]:
     """A JSON value without non-finite floats and lone surrogates, and the flags of what was mended."""
     cleaner = _Cleaner()
     return cleaner.clean(value), tuple(sorted(cleaner.flags))
+
+
+def parsed(data: str | bytes) -> tuple[Any, tuple[str, ...]]:
+    """A JSON value as others write it, and the flags of what was mended: NaN is null, half an emoji U+FFFD. Raises
+    `ValueError` or `RecursionError` for what is none.
+    """
+    try:
+        return msgspec.json.decode(data), ()
+    except UNREADABLE:
+        return sound(json.loads(data if isinstance(data, str) else data.decode()))
 
 
 def sound_event(event: Event) -> Event:

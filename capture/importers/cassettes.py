@@ -19,7 +19,7 @@ from millstream.capture.importers import members
 from millstream.capture.importers.chat import ChatRun
 from millstream.dialects.openai_calls import Answered, Api, Asked, answered, api_of, asked, stream_reader
 from millstream.errors import Undecodable
-from millstream.ndjson import UNREADABLE
+from millstream.repair import parsed
 
 _SPEAKS = ("role", "content", "tool_call_id")
 _OK = range(200, 300)
@@ -106,8 +106,8 @@ def _stream(api: Api, said: str) -> dict[str, Any]:
 
 def _json(said: str, what: str) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(said)
-    except UNREADABLE as error:
+        found, _ = parsed(said)
+    except (ValueError, RecursionError) as error:
         raise Undecodable(f"{what} is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise Undecodable(f"{what} is of type {type(found).__name__}; it must be an object")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from millstream.capture.importers import yaml_files
 from millstream.errors import SettingsError, Undecodable
-from millstream.repair import sound
+from millstream.repair import parsed
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", *yaml_files.SUFFIXES)
 """What is read of a folder."""
@@ -143,11 +141,7 @@ def decoded(data: bytes) -> tuple[Any, tuple[str, ...]]:
     """A JSON value and the flags of what was mended: NaN is null, half an emoji U+FFFD. Raises `Undecodable`."""
     data = data.removeprefix(_BOM)
     try:
-        return msgspec.json.decode(data), ()
-    except (msgspec.MsgspecError, RecursionError):
-        pass
-    try:
-        return sound(json.loads(data.decode()))
+        return parsed(data)
     except UnicodeDecodeError as error:
         raise Undecodable(f"not UTF-8 at byte {error.start}; rows are JSON in UTF-8") from None
     except (ValueError, RecursionError) as error:

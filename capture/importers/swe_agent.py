@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from millstream import values
 from millstream.capture.importers import members
 from millstream.capture.importers.chat import ChatRun
 from millstream.errors import Undecodable
 from millstream.events import EndReason
+from millstream.repair import parsed
 
 _CRASHES = ("error", "environment", "api", "exception")
 _LIMITS = ("cost", "context", "limit", "format", "timeout")
@@ -69,8 +68,8 @@ def task_key(row: Any) -> str:
 def _replayed(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         try:
-            value = msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError):
+            value, _ = parsed(value)
+        except (ValueError, RecursionError):
             return {}
     return values.mapping(value)
 

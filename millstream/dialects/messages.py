@@ -15,7 +15,7 @@ import msgspec
 from millstream import values
 from millstream.dialects import items
 from millstream.errors import Undecodable
-from millstream.ndjson import UNREADABLE
+from millstream.repair import parsed
 
 _ROLES = {"model": "assistant", "ai": "assistant", "human": "user"}
 _SPOKEN = re.compile(r"(?m)^(system|developer|user|assistant|tool): ")
@@ -31,8 +31,8 @@ def decoded(value: Any) -> Any:
         if not isinstance(value, str) or value[:1] not in ("{", "[", '"'):
             break
         try:
-            value = msgspec.json.decode(value)
-        except UNREADABLE:
+            value, _ = parsed(value)
+        except (ValueError, RecursionError):
             break
     return value
 

@@ -12,7 +12,7 @@ import msgspec
 
 from millstream import values
 from millstream.dialects.sse import EventStream
-from millstream.ndjson import UNREADABLE
+from millstream.repair import parsed
 
 _JOINED = ("content", "refusal", "reasoning_content", "reasoning")
 _LISTED = ("token_ids", "prompt_token_ids")
@@ -66,8 +66,8 @@ class StreamReader:
             self.done = True
             return
         try:
-            told = _decode(data)
-        except UNREADABLE:
+            told, _ = parsed(data)
+        except (ValueError, RecursionError):
             told = None
         if isinstance(told, dict):
             self.events += 1
