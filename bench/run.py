@@ -23,6 +23,7 @@ BENCHES = {
     "buffer": "rollouts admitted, leased and read a second on Redis and Valkey, and the memory of one",
     "sdk": "what a call costs the agent",
     "gateway": "spans into the log beside decode only, and reading them in each dialect",
+    "proxy": "what the proxy adds to a call, beside calling the upstream directly",
 }
 
 
