@@ -150,7 +150,7 @@ def outside(tmp_path, root, services):
     for folder in ("data", "mlflow", "redis"):
         (tmp_path / folder).mkdir()
     node = KafkaNode(tmp_path / "kafka")
-    redis_port, mlflow_port, gateway_port = free_port(), free_port(), free_port()
+    redis_port, mlflow_port, gateway_port, proxy_port = (free_port() for _ in range(4))
     places = {
         "kafka://kafka:9092": node.url,
         "@redis:6379": f"@127.0.0.1:{redis_port}",
@@ -161,6 +161,8 @@ def outside(tmp_path, root, services):
         "--port=5000": f"--port={mlflow_port}",
         "127.0.0.1:4318": f"127.0.0.1:{gateway_port}",
         "--port=4318": f"--port={gateway_port}",
+        "127.0.0.1:8400": f"127.0.0.1:{proxy_port}",
+        "--port=8400": f"--port={proxy_port}",
         "sqlite:////mlflow": f"sqlite:///{tmp_path}/mlflow",
         "=/mlflow": f"={tmp_path}/mlflow",
         "/config/": f"{config}/",

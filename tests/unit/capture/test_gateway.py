@@ -13,20 +13,27 @@ from hashlib import sha256
 
 import pytest
 from google.protobuf.json_format import MessageToDict
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 from spans import TRACE, a_run, chat, said, span
 
+from millstream import metrics
 from millstream.adapters.http_server import Server
 from millstream.adapters.otlp_requests import decoded
+from millstream.adapters.prometheus import PrometheusMeter
 from millstream.capture.gateway import routes
 from millstream.dialects.reading import mapped
+from millstream.errors import Unavailable
 from millstream.events import ModelResponded
 from millstream.serving import Door
 from millstream.settings import GatewaySettings, Settings
@@ -226,6 +233,63 @@ def test_a_full_house_asks_to_come_back(served, log):
     for thread in waiting:
         thread.join()
     assert answers == [200, 200]
+
+
+def test_the_stock_log_exporter_and_a_token(log, monkeypatch):
+    """Log events of the conventions, sent by the SDK's own exporter, which shows the token as its variables say."""
+    token = "a-token-of-some-length"
+    with Server(routes(log, Settings(), decoded), Door(token=token)) as server:
+        for shown, count in ((f"Bearer%20{token}", 1), ("Bearer%20another-token", 1)):
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"authorization={shown}")
+            provider = LoggerProvider(resource=Resource.create({"service.name": "shop"}))
+            exporter = OTLPLogExporter(endpoint=f"{server.url}/v1/logs", timeout=2)
+            provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
+            context = set_span_in_context(NonRecordingSpan(SpanContext(int(TRACE, 16), 7, is_remote=False)))
+            body = {"content": "hi", "role": "user"}
+            provider.get_logger("t").emit(timestamp=1, context=context, event_name="gen_ai.user.message", body=body)
+            provider.shutdown()
+            assert len(lines(log)) == count
+        ((line, headers),) = lines(log)
+    found = mapped(line, headers)
+    assert (found.trajectory_id, headers["dialect"]) == (TRACE, "otlp/logs")
+    assert [event.content for event in found.events if hasattr(event, "content")] == ["hi"]
+
+
+def test_what_it_does_is_counted(log):
+    """Requests by status, things by fate, and the time; also what was refused or could not be taken."""
+    meter = PrometheusMeter(metrics.CAPTURED)
+    with Server(routes(log, Settings(), decoded, meter=meter), Door()) as server:
+        post(server, "/v1/traces", request_of(span(1), span(2, trace="0" * 32)))
+        post(server, "/v1/traces", b"{")
+        log.away = True
+        post(server, "/v1/traces", request_of(span(1)))
+    page = meter.page().decode()
+    for status in (200, 400, 503):
+        assert f'millstream_gateway_requests_total{{path="/v1/traces",status="{status}"}} 1.0' in page
+    for fate in ("accepted", "rejected"):
+        assert f'millstream_gateway_items_total{{fate="{fate}",path="/v1/traces"}} 1.0' in page
+    assert "millstream_gateway_seconds_count 3.0" in page
+
+
+def test_a_part_that_the_log_did_not_take_is_no_200(served, log):
+    """A request of many traces goes to many partitions; when one of them fails the whole is told to come again, and
+    coming again is right: what is in already is a duplicate.
+    """
+    spans = [span(n + 1, trace=f"{n + 1:032x}") for n in range(12)]
+    took = []
+
+    def append(topic, messages, partition=0):
+        if len(took) == 2:
+            raise Unavailable("the log is away")
+        took.append(partition)
+        return log.inner.append(topic, messages, partition)
+
+    log.append = append
+    assert post(served, "/v1/traces", request_of(*spans))[0] == 503
+    del log.append
+    assert len(lines(log)) < 12
+    assert post(served, "/v1/traces", request_of(*spans))[0] == 200
+    assert len({mapped(*line).trajectory_id for line in lines(log)}) == 12
 
 
 def test_our_own_events_come_in_by_lines(served, log):
