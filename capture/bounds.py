@@ -19,7 +19,7 @@ from millstream.events import AnyEvent, Event, MessageReceived, ModelResponded, 
 
 E = TypeVar("E", bound=Event)
 _MAIN = {MessageReceived: "content", ModelResponded: "text", ToolReturned: "output"}
-_OTHERS = ("reasoning", "error", "comment", "final_answer", "label", "name", "task", "tools")
+_OTHERS = ("reasoning", "error", "comment", "final_answer", "label", "name", "task", "tools", "sampling")
 _FIXED = frozenset(
     {
         *("kind", "id", "trajectory_id", "producer", "last_seq", "truncated", "link", "flags", "usage", "interface"),

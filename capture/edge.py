@@ -125,6 +125,7 @@ _SHRINKS: tuple[Callable[[AnyEvent], AnyEvent] | int, ...] = (
     _drop(ModelResponded, token_ids=None, logprobs=None, logprob_kind=None),
     8192,
     _drop_metadata,
+    _drop(ModelResponded, sampling={}),
     _drop(TrajectoryStarted, tools=()),
     _drop(ModelResponded, tool_calls=()),
     256,

@@ -96,7 +96,9 @@ class Spool:
             self._waiting.append(self._path())
         with self._path().open("ab", buffering=0) as file:
             try:
-                file.write(data)
+                left = memoryview(data)
+                while left:  # a disk that fills takes a part, and says so only the next time
+                    left = left[file.write(left) :]
                 os.fsync(file.fileno())
             except OSError:
                 file.truncate(self._written)

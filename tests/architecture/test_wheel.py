@@ -174,6 +174,20 @@ def test_only_the_declared_dependencies_are_enough_to_record(lean, tmp_path):
         "    run.message('user', 'q')\n"
         "    run.model(text='a')\n"
         "    run.end(final_answer='a')\n"
+        "@millstream.tool\n"
+        "def look(what):\n"
+        "    return what\n"
+        "@millstream.agent\n"
+        "def agent(question):\n"
+        "    millstream.current_run().model(tool_calls=[{'id': 'c', 'name': 'look', 'arguments': {'what': 'a'}}])\n"
+        "    return look('a')\n"
+        "assert agent('q') == 'a'\n"
+        "for make in (millstream.langchain_handler, millstream.agents_processor):\n"
+        "    try:\n"
+        "        make()\n"
+        "    except ImportError:\n"
+        "        continue\n"
+        "    raise SystemExit('it is not installed here')\n"
     )
     done = run(lean, tmp_path, "-c", code, program="python")
     assert (done.returncode, done.stderr) == (0, "")

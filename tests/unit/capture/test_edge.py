@@ -178,3 +178,15 @@ def test_any_json_value_can_be_written(value):
     """Metadata with NaN, surrogates and deep nesting always becomes an event that can be read again."""
     kept = through(Edge(Capture()), event(TrajectoryStarted, task=Task(metadata={"v": plain(value)})))
     assert kept.trajectory_id == "t"
+
+
+def test_large_sampling_settings_are_bounded():
+    """A schema or a bias that is larger than the event may be: its texts are cut, then all of it goes, never the step."""
+    edge = Edge(Capture(max_text_bytes=2000, max_event_bytes=8000))
+    bias = {str(number): -100 for number in range(5000)}
+    long = event(ModelResponded, text="4", sampling={"stop": "x" * 5000})
+    cut_short = through(edge, long)
+    assert (cut_short.text, cut_short.flags) == ("4", ("sampling_cut",))
+    assert len(cut_short.sampling["stop"]) < 2100
+    dropped = through(edge, event(ModelResponded, text="4", sampling={"logit_bias": bias}))
+    assert (dropped.text, dropped.sampling, dropped.flags) == ("4", {}, ("sampling_dropped",))
