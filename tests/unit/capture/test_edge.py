@@ -181,7 +181,7 @@ def test_any_json_value_can_be_written(value):
 
 
 def test_large_sampling_settings_are_bounded():
-    """A schema or a bias that is larger than the event may be: its texts are cut, then all of it goes, never the step."""
+    """A schema or a bias that is too large: its texts are cut, then all of it goes, never the step."""
     edge = Edge(Capture(max_text_bytes=2000, max_event_bytes=8000))
     bias = {str(number): -100 for number in range(5000)}
     long = event(ModelResponded, text="4", sampling={"stop": "x" * 5000})
