@@ -51,6 +51,13 @@ def regrading(runtime: Runtime, grader: str, since_ms: int) -> Iterator[Regradin
         lock.release()
 
 
+def running(runtime: Runtime) -> int | None:
+    """The pid of the `up` that works on this data, or None: it grades new runs by the graders that it began with."""
+    from millstream.adapters.lock import holder
+
+    return None if runtime.on_kafka else holder(runtime.loaded.data / "runner.lock")
+
+
 class Preview(Struct, frozen=True, kw_only=True):
     """What a regrade would change, and the gates' decisions that rest on the grader's other epochs."""
 

@@ -36,7 +36,7 @@ def regrade(ctx: click.Context, grader: str, since: str | None, only_diff: bool,
     --diff grades without appending: which rewards flip, which rollouts in the buffer and which versions rest
     on them, and which of the gate's decisions would have been others.
     """
-    from millstream.bootstrap.evidence import preview, regrading
+    from millstream.bootstrap.evidence import preview, regrading, running
     from millstream.console.tables import tally_words
 
     runtime = runtime_of(ctx)
@@ -45,6 +45,11 @@ def regrade(ctx: click.Context, grader: str, since: str | None, only_diff: bool,
             _tell_diff(preview(runtime, work, _progress), as_json)
             return
         report = work.append(_progress)
+    if pid := running(runtime):
+        click.echo(
+            f"`up` (pid {pid}) grades new runs by {grader} as it was when it began: start it again if that has changed",
+            err=True,
+        )
     if as_json:
         emit("regrade", report)
         return

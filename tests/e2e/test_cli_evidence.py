@@ -141,3 +141,13 @@ def test_a_diff_then_a_recall_then_figures(played):
     assert (success["value"], success["n"], success["epochs"].partition("@")[0]) == (None, 0, "right")
     bounds = played.run("metrics", "--csv").stdout.splitlines()[2]
     assert f'"runs, {RUNS} recalled"' in bounds
+
+
+def test_a_regrade_beside_a_running_up_says_whose_graders_are_old(played):
+    """New runs are graded as the running process began; without one there is nothing to say."""
+    assert "start it again" not in played.run("regrade", "--grader", "right").stderr
+    (played.folder / "graders.py").write_text(GRADER.format(answer="0"))
+    with played.up() as process:
+        done = played.run("regrade", "--grader", "right")
+        assert done.returncode == 0
+        assert f"`up` (pid {process.pid}) grades new runs by right as it was when it began" in done.stderr
