@@ -78,7 +78,7 @@ class Meter:
     def __init__(self, words: str, now: Callable[[], float] = time.monotonic) -> None:
         self._words = words
         self._now = now
-        self._moves = sys.stderr.isatty()
+        self._moves = sys.stderr is not None and sys.stderr.isatty()  # a daemon may have closed it
         self._pause = TERMINAL_S if self._moves else ELSEWHERE_S
         self._next = now() + self._pause
         self._open = False

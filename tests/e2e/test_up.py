@@ -245,7 +245,7 @@ def test_bad_events_stop_nothing_and_are_found_again(mill, examples, wait_until)
 
 
 def test_a_newer_data_format_is_refused_with_the_version_it_needs(mill):
-    """Exit 2 for every command, and the file is left as it is."""
+    """Exit 3 for every command: a person must act; the file is left as it is."""
     assert mill.run("status").returncode == 0
     path = mill.data / "log.db"
     with contextlib.closing(sqlite3.connect(path)) as database:
@@ -253,7 +253,7 @@ def test_a_newer_data_format_is_refused_with_the_version_it_needs(mill):
     before = path.read_bytes()
     for words in (("up", "--until-idle"), ("status",), ("audit",)):
         done = mill.run(*words)
-        assert done.returncode == 2, (words, done.stderr)
+        assert done.returncode == 3, (words, done.stderr)
         assert f"format {CURRENT.number + 1}" in done.stderr
         assert "Traceback" not in done.stderr
     assert path.read_bytes() == before
