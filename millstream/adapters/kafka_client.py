@@ -165,7 +165,8 @@ def told(error: Exception, cluster: Cluster) -> MillstreamError:
     if isinstance(error, KafkaConfigurationError):
         return SettingsError(f"[kafka]: {_text(error)}")
     if heals(error):
-        return Unavailable(f"{cluster.url} does not answer: {reason(cluster) or _text(error)}")
+        why = reason(cluster) or f"{_text(error)}; are these its brokers, and is [storage] log right?"
+        return Unavailable(f"{cluster.url} does not answer: {why}")
     no = _refusal(error, cluster)
     return Stuck(no) if no else Unavailable(f"{cluster.url}: {_text(error)}")
 

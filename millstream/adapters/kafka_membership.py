@@ -23,9 +23,11 @@ from kafka.errors import KafkaError
 
 from millstream.adapters.kafka_client import KafkaClient, told
 from millstream.adapters.kafka_cluster import Cluster
-from millstream.errors import MillstreamError, Stuck
+from millstream.errors import MillstreamError, Stuck, Unavailable
 
 POLL_MS: Final = 200
+FETCH_MS: Final = 100
+"""Nothing is read, but the library wants it to be shorter than any answer may take ([kafka] timeout_s)."""
 LONGEST_PAUSE_S: Final = 5.0
 ASK_SHARE, DOUBTS = 0.3, 2
 """After what share of a session the brokers are asked whether all is well, and how often they must deny it: longer
@@ -68,7 +70,7 @@ class Membership:
                 self._belong()
             except (KafkaError, OSError) as error:
                 said = told(error, self.cluster)
-                if isinstance(said, Stuck):
+                if not isinstance(said, Unavailable) or isinstance(said, Stuck):
                     self.trouble = said
                     return
                 logger.warning("%s; trying again in %.1f s", said, pause)
@@ -134,6 +136,7 @@ class Membership:
             session_timeout_ms=int(self._session_s * 1000),
             heartbeat_interval_ms=int(self._session_s * 250),
             max_poll_interval_ms=int(self._session_s * 500),
+            fetch_max_wait_ms=FETCH_MS,
             enable_auto_commit=False,
             auto_offset_reset="latest",
             metrics_enabled=False,

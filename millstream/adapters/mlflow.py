@@ -301,7 +301,7 @@ def _sound(name: str) -> str:
 def _told(uri: str, error: Exception) -> Unavailable:
     """What MLflow raised, as the caller sees it: refused credentials don't heal by waiting, all else may."""
     lines = str(error).splitlines() or [type(error).__name__]
-    told = f"MLflow at {mask(uri)}: {lines[0][:500]}"
+    told = f"MLflow at {mask(uri)}: {_cause(lines[0])[:500]}"
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403) or getattr(error, "error_code", "") in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         return Stuck(
@@ -309,6 +309,12 @@ def _told(uri: str, error: Exception) -> Unavailable:
             "credentials that may write"
         )
     return Unavailable(f"{told}; is it running, and is its disk writable?")
+
+
+def _cause(line: str) -> str:
+    """What its HTTP library names as the cause at the end of a long line; else the line."""
+    cause = line.rpartition("(Caused by ")[2]
+    return cause.removesuffix(")") if cause != line else line
 
 
 @contextlib.contextmanager

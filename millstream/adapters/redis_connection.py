@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from millstream.errors import MissingExtra, SettingsError, Unavailable
+from millstream.errors import MissingExtra, SettingsError, Stuck, Unavailable
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -111,7 +111,7 @@ class Connection:
         memory: Any = client.info("memory")
         policy = str(memory.get("maxmemory_policy", "noeviction"))
         if policy.startswith("allkeys"):
-            raise SettingsError(
+            raise Stuck(
                 f"{self.place}: maxmemory_policy is {policy}, so the server would silently delete what is kept "
                 "there; run `CONFIG SET maxmemory-policy noeviction` (and put it into its configuration)"
             )
@@ -126,12 +126,23 @@ class Connection:
 
     def _said(self, error: Exception) -> Exception:
         """A redis error in our words."""
-        text = str(error)
-        if isinstance(error, self._redis.exceptions.AuthenticationError):
-            return SettingsError(f"{self.place}: {text}; put the password into [storage] {self._setting}")
+        text, errors = str(error), self._redis.exceptions
+        if text.startswith("HELLO must be called"):
+            return Stuck(f"{self.place} wants a password; put it into [storage] {self._setting}")
+        if isinstance(error, errors.AuthenticationError):
+            return Stuck(f"{self.place} refuses the credentials ({text}); put them into [storage] {self._setting}")
+        if isinstance(error, errors.NoPermissionError):
+            return Stuck(f"{self.place} does not allow this to the user ({text}); grant it there")
         if "maxmemory" in text:
             return Unavailable(
                 f"{self.place}: the server is out of memory and took nothing; raise its maxmemory, or "
                 f"{self._mend} (the writer waits)"
             )
+        if isinstance(error, (errors.ConnectionError, errors.TimeoutError)):
+            why = getattr(error.__context__, "strerror", None) or text.strip(".")
+            return Unavailable(f"{self.place} does not answer: {why}; is it running, and is {self._where} right?")
         return Unavailable(f"{self.place}: {type(error).__name__}: {text}")
+
+    @property
+    def _where(self) -> str:
+        return f"[storage] {self._setting}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -177,25 +176,42 @@ def run_worker(
             f'`millstream worker {stage}` works on Kafka ([storage] log = "kafka://HOST:9092"); on the embedded '
             "log `millstream up` runs every stage"
         )
-    _wait_for(runtime.check_topics)
-    _wait_for(runtime.store.format)  # before partitions are taken from those who can work on them
+
+    def check_format() -> None:
+        """Before partitions are taken from those who can work on them."""
+        runtime.store.format()
+
+    if not _all_there(runtime.check_topics, check_format):
+        return 0
     if stage in ("train", "gate"):
         _act(runtime, stage, instance)
         return 0
     return _belong(runtime, stage, instance, accept_loss)
 
 
-def _wait_for(ask: Callable[[], object]) -> None:
-    """Wait until what is asked answers. Raises `Stuck`."""
+def _all_there(*asked: Callable[[], object]) -> bool:
+    """Wait until everything that is asked answers; False when we are told to end before. Raises `Stuck`."""
+    stop = threading.Event()
+    before = {name: signal.signal(name, lambda *_: stop.set()) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for ask in asked:
+            _wait_for(ask, stop)
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+    return not stop.is_set()
+
+
+def _wait_for(ask: Callable[[], object], stop: threading.Event) -> None:
     pause = FIRST_PAUSE_S
-    while True:
+    while not stop.is_set():
         try:
             ask()
         except Stuck:
             raise
         except Unavailable as error:
             logger.warning("%s; trying again in %.1f s", error, pause)
-            time.sleep(pause)
+            stop.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
         else:
             return

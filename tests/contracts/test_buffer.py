@@ -371,7 +371,7 @@ def test_a_server_that_evicts_is_refused(own_server):
     with redis.Redis.from_url(own_server.url) as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
     buffer = RedisBuffer(own_server.address, "test")
-    with pytest.raises(SettingsError, match=r"allkeys-lru.*noeviction"):
+    with pytest.raises(Stuck, match=r"allkeys-lru.*noeviction"):
         buffer.applied()
 
 
