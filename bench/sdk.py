@@ -70,13 +70,13 @@ class Canned:
     def __init__(self) -> None:
         self.whole = json.dumps(completion(TEXT, calls=[call("c1", "calculator", expression="2+2")])).encode()
         told = chunks(completion(TEXT * 2), size=len(TEXT * 2) // 196)
-        self.stream = b"".join(f"data: {json.dumps(one)}\n\n".encode() for one in told) + b"data: [DONE]\n\n"
+        self.stream = [*(f"data: {json.dumps(one)}\n\n".encode() for one in told), b"data: [DONE]\n\n"]
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
         streamed = json.loads(request.content).get("stream")
         kind = "text/event-stream" if streamed else "application/json"
         return httpx2.Response(
-            200, headers={"content-type": kind}, content=iter([self.stream if streamed else self.whole])
+            200, headers={"content-type": kind}, content=iter(self.stream if streamed else [self.whole])
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -55,12 +54,9 @@ class Client:
         self._capture = capture or settings.Capture()
         self._now_ns = now_ns
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
-        self._sender = Sender(log, self._capture, spool, self._begin_runs, producer, shared)
-
-    @functools.cached_property
-    def loose(self) -> Loose:
+        self.loose = Loose(self)
         """Where calls of a model go that belong to no run."""
-        return Loose(self)
+        self._sender = Sender(log, self._capture, spool, self._begin_runs, producer, shared)
 
     @property
     def producer(self) -> str:

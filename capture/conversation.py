@@ -171,6 +171,13 @@ class Conversation:
         with self._lock:
             self._calls.answered_by_hand(call_id)
 
+    def forget(self) -> None:
+        """The run is over: let go of what was remembered of it."""
+        with self._lock:
+            for kept in (self._places, self._keys, self._after, self._bodies, self._ran):
+                kept.clear()
+            self._calls = Calls()
+
     def settle(self) -> None:
         """Tell the results that no request has told."""
         with self._lock:

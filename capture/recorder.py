@@ -6,7 +6,6 @@ Every call builds its event and queues it; nothing waits for the disk, and nothi
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +17,7 @@ from typing import Any, Self, get_args
 from millstream import values
 from millstream.capture import scope
 from millstream.capture.conversation import Conversation
-from millstream.capture.guard import guarded
+from millstream.capture.guard import guarded, report
 from millstream.capture.numbering import Numbered, Sink
 from millstream.events import (
     EndReason,
@@ -53,11 +52,8 @@ class Run(Numbered):
         super().__init__(sink, started, shares, now_ns)
         self._entered: list[Token[scope.Scope | None]] = []
         self._by_hand: Counter[int] = Counter()
-
-    @functools.cached_property
-    def conversation(self) -> Conversation:
+        self.conversation = Conversation(self, self._lock)
         """The messages that calls of a model have told of this run."""
-        return Conversation(self, self._lock)
 
     def told_by_hand(self, role: str, what: str) -> bool:
         """Whether `message` (or `tool`, by call id) told this; each telling is found once."""
@@ -74,10 +70,6 @@ class Run(Numbered):
             if len(self._by_hand) < _MOST_BY_HAND:
                 self._by_hand[hash((role, what))] += 1
 
-    def _settle(self) -> None:
-        if "conversation" in self.__dict__:
-            self.conversation.settle()
-
     def begin(self) -> None:
         """Tell what was held back: the start, though the policy has not acted yet, and results of tools."""
         self._settled()
@@ -85,7 +77,7 @@ class Run(Numbered):
 
     @guarded
     def _settled(self) -> None:
-        self._settle()
+        self.conversation.settle()
 
     @guarded
     def message(self, role: str, content: Any, *, name: str = "", agent: str | None = None) -> None:
@@ -220,7 +212,7 @@ class Run(Numbered):
         with self._lock:
             if self._ended:
                 return
-            self._settle()
+            self.conversation.settle()
             self._begin()
             self._record(
                 TrajectoryEnded,
@@ -231,6 +223,8 @@ class Run(Numbered):
                 last_seq=self._last_seq(),
             )
             self._ended = True
+            self.conversation.forget()
+            self._by_hand.clear()
 
     def close(self) -> None:
         """End the run as ``done`` unless it has ended."""
@@ -242,7 +236,11 @@ class Run(Numbered):
 
         What is recorded within is its segment. ``lineage`` and ``policy_version``: its own policy, told on each step.
         """
-        acting = scope.Acting(agent=str(name), lineage=str(lineage or ""), policy_version=policy_version)
+        acting = None
+        try:
+            acting = scope.Acting(agent=str(name), lineage=str(lineage or ""), policy_version=policy_version)
+        except Exception as error:  # noqa: BLE001 - the block runs whatever it is called
+            report("Run.as_agent", error)
         with scope.entered(scope.Scope(self, acting)):
             yield self
 

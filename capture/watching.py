@@ -7,7 +7,6 @@ answer is put together while the agent reads it.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -64,10 +63,6 @@ class Watcher:
     def __init__(self, client: Callable[[], Client], logprob_kind: LogprobKind | None) -> None:
         self._client, self._logprob_kind = client, logprob_kind
 
-    @functools.cached_property
-    def _loose(self) -> Loose:
-        return self._client().loose
-
     def seen(self, response: Any) -> None:
         """A response has begun."""
         call = self._begun(response)
@@ -94,8 +89,8 @@ class Watcher:
         listed = bytes(members.pop("messages" if api == "chat" else "input", msgspec.Raw(b"[]")))
         head = b"\n".join(bytes(members.get(name, msgspec.Raw())) for name in _BEFORE)
         here = scope.current()
-        loose = self._loose if here is None else None
-        run = here.run if here is not None else self._loose.run_of(*_fitting(api, head, listed))
+        loose = self._client().loose if here is None else None
+        run = here.run if here is not None else self._client().loose.run_of(*_fitting(api, head, listed))
         prefix = run.conversation.goes_on(head, listed)
         told = _asked(api, members, _after(listed, prefix), known=prefix is not None)
         request = run.conversation.asked(told, prefix=prefix, head=head, listed=listed)

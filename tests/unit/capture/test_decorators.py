@@ -414,7 +414,8 @@ def test_nothing_of_ours_is_raised_into_the_agent(client, caplog):
     def agent(value):
         sdk.current_run().model(text=value, tool_calls=value, usage=value)
         sdk.current_run().message("user", value)
-        return tool(value)
+        with sdk.current_run().as_agent(value, policy_version=value):
+            return tool(value)
 
     assert agent(hostile) is hostile
     assert unrecorded(hostile) is hostile

@@ -8,10 +8,11 @@ from typing import Annotated, TypedDict
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
-from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
@@ -281,6 +282,22 @@ def test_a_stream_that_is_left_is_told_as_far_as_it_came(client, handler, told):
     assert step.text.startswith("one")
     assert "three" not in step.text
     assert "stream_cut" in step.flags
+
+
+def test_batches_and_models_of_texts_are_told(chat, client, handler, model, told):
+    """Each of a batch is its run; a model that takes a text and gives one is a step too."""
+    chat.script(lambda body: answering(completion(f"re {body['messages'][-1]['content']}"))(body))
+    chain = ChatPromptTemplate.from_messages([("user", "{question}")]) | model
+    chain.batch([{"question": f"q{n}"} for n in range(5)], {"callbacks": [handler]})
+    texts = PromptTemplate.from_template("{question}") | FakeListLLM(responses=["plain"])
+    texts.invoke({"question": "a text"}, {"callbacks": [handler]})
+    assert client.flush()
+    runs = {}
+    for event in told():
+        runs.setdefault(event.trajectory_id, []).append(event)
+    stories = sorted(story(events) for events in runs.values())
+    whole = [[("user", f"q{n}"), ("model", f"re q{n}", ()), ("end", "done")] for n in range(5)]
+    assert stories == [[("user", "a text"), ("model", "plain", ()), ("end", "done")], *whole]
 
 
 def test_messages_of_every_kind_are_read():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import threading
 
 import httpx2
 import openai
 import pydantic
 import pytest
+import yaml
 from services.openai_api import (
     answering,
     call,
@@ -24,7 +26,8 @@ from services.openai_api import (
 
 from millstream.capture import scope
 from millstream.capture.watching import watch
-from millstream.events import MessageReceived, ModelResponded, ToolReturned, TrajectoryEnded, TrajectoryStarted
+from millstream.dialects.openai_calls import api_of
+from millstream.events import HISTORY, MessageReceived, ModelResponded, ToolReturned, TrajectoryEnded, TrajectoryStarted
 
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
 FLAT_TOOLS = [
@@ -603,6 +606,105 @@ def test_what_cannot_be_read_stays_the_agents_affair(sync, chat, told, caplog):
     assert next(e for e in events if isinstance(e, TrajectoryEnded)).reason == "done"
     assert [e.text for e in events if isinstance(e, ModelResponded)] == [""] * 7
     assert caplog.text == ""
+
+
+def test_a_client_of_azure_and_one_behind_a_prefix_are_recorded(chat, make, told):
+    """The path may begin with anything; Azure's names the deployment and has a query."""
+    sdk = make()
+    chat.script(answering(completion(ANSWER)))
+    azure = {"azure_endpoint": chat.url, "api_key": "k", "api_version": "2026-01-01"}
+    with openai.AzureOpenAI(**azure) as client, sdk.start_run("azure"):
+        watch(client, lambda: sdk).chat.completions.create(model="m", messages=ASK)
+    with openai.OpenAI(base_url=f"{chat.url}/router/eu", api_key="k") as client, sdk.start_run("prefix"):
+        watch(client, lambda: sdk).chat.completions.create(model="m", messages=ASK)
+    assert sdk.flush()
+    assert [e.text for e in told() if isinstance(e, ModelResponded)] == [ANSWER, ANSWER]
+
+
+def test_what_is_no_call_of_a_model_passes_unseen(sync, chat, told):
+    """Other paths of the API are not the policy's acts."""
+    client, sdk = sync
+    chat.script({"body": json.dumps({"object": "list", "data": [], "model": "m", "usage": {}})})
+    with sdk.start_run("t"):
+        client.embeddings.create(model="m", input="x", encoding_format="float")
+    assert sdk.flush()
+    assert story(told()) == [("end", "done")]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_goes_on_with_the_wrapped_client(chat, make, told):
+    """A worker forked in the middle of a run calls the model: each process is its own producer, nothing is lost."""
+    sdk = make()
+    chat.script(lambda body: answering(completion(f"re {body['messages'][-1]['content']}"))(body))
+
+    def ask(question):
+        with openai.OpenAI(base_url=chat.url, api_key="k") as client:
+            watch(client, lambda: sdk)
+            client.chat.completions.create(model="m", messages=[{"role": "user", "content": question}])
+
+    with sdk.start_run({"id": "t"}):
+        ask("before")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                ask("in the child")
+                code = 0 if sdk.flush() else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        ask("in the parent")
+    assert sdk.flush()
+    events = told()
+    texts = {e.text for e in events if isinstance(e, ModelResponded)}
+    assert texts == {"re before", "re in the child", "re in the parent"}
+    assert len({(e.producer, e.seq) for e in events}) == len(events)
+
+
+def recorded(data):
+    """(file, request body, response text, whether it is a stream) of the calls of both APIs in the cassettes."""
+    found = []
+    for path in sorted((data / "openai_cassettes").glob("*.yaml")):
+        for one in yaml.safe_load(path.read_text(encoding="utf-8"))["interactions"]:
+            if api_of(one["request"]["uri"]):
+                body = json.loads(one["request"]["body"])
+                found.append((api_of(one["request"]["uri"]), body, one["response"]["body"]["string"]))
+    return found
+
+
+def test_recorded_calls_of_the_service_are_told_by_a_wrapped_client(data, make, told):
+    """Every recorded call, answered with the recorded bytes to the real client: each is a run whose step says what the
+    library read.
+    """
+    sdk = make()
+    bodies = []
+
+    def answer(request):
+        del request
+        streamed, text = bodies[-1]
+        kind = "text/event-stream" if streamed else "application/json"
+        return httpx2.Response(200, headers={"content-type": kind}, content=iter([text.encode()]))
+
+    http = httpx2.Client(transport=httpx2.MockTransport(answer))
+    expected = []
+    with openai.OpenAI(base_url="http://recorded", api_key="k", http_client=http) as client:
+        watch(client, lambda: sdk)
+        for api, body, text in recorded(data):
+            bodies.append((body.get("stream"), text))
+            with sdk.start_run():
+                if api == "chat":
+                    got = client.chat.completions.create(**body)
+                    expected.append("".join(c.choices[0].delta.content or "" for c in got if c.choices)
+                                    if body.get("stream") else got.choices[0].message.content or "")  # fmt: skip
+                else:
+                    got = client.responses.create(**body)
+                    expected.append((list(got)[-1].response if body.get("stream") else got).output_text)
+    assert sdk.flush()
+    steps = sorted((e for e in told() if isinstance(e, ModelResponded)), key=lambda e: e.time_ns)
+    assert [step.text for step in steps if HISTORY not in step.flags] == expected
+    assert len(expected) == 16
+    assert all(step.usage.output_tokens for step in steps if HISTORY not in step.flags)
 
 
 def test_streams_of_events_equal_the_whole_answer():
