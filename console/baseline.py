@@ -4,12 +4,12 @@ version, with intervals clustered by world and every denominator.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
-from millstream.console.catalog import grade_events
+from millstream.console.catalog import grade_events, ledger
 from millstream.console.tables import columns
 from millstream.grade import Failed, GradeGiven, Scored, Tally
 from millstream.intervals import Interval, clustered_mean, clustered_rate
@@ -19,7 +19,8 @@ from millstream.rollout import GradingFinished, RolloutFacts
 
 class BaselineRow(Struct, frozen=True, kw_only=True):
     """What one grader says of one policy version (None: not told). ``mean`` is over the scored runs,
-    with its 95 % interval clustered by world; ``kind`` tells whether all scores are 0 or 1.
+    with its 95 % interval clustered by world; ``kind`` tells whether all scores are 0 or 1. ``recalled``: runs
+    beside ``runs`` whose grade was taken back.
     """
 
     lineage: str
@@ -34,22 +35,31 @@ class BaselineRow(Struct, frozen=True, kw_only=True):
     low: float | None
     high: float | None
     tally: Tally = field(default_factory=Tally)
+    recalled: int = 0
 
 
 def baseline(
     log: Log, grader: str = "", as_of_ms: int | None = None, valid_at_ms: int | None = None
 ) -> list[BaselineRow]:
     """One row for each (lineage, policy version, grader epoch); only ``grader`` when it is named. Each
-    run counts once, at its highest graded revision.
+    run counts once, at its highest graded revision, and what was recalled not at all.
     """
+    recalls = ledger(log, as_of_ms).recalls
     facts, grades = _latest(grade_events(log, as_of_ms, valid_at_ms))
+    taken: Counter[tuple[str, int, str, str]] = Counter()
     cells: dict[tuple[str, int, str, str], list[tuple[RolloutFacts, GradeGiven]]] = defaultdict(list)
     for (trajectory, name, epoch), given in grades.items():
         known = facts.get(trajectory, RolloutFacts())
         version = -1 if known.policy_version is None else known.policy_version
-        if grader in ("", name):
-            cells[known.lineage, version, name, epoch].append((known, _standing(given)))
-    return [_row(key, cells[key]) for key in sorted(cells)]
+        if grader not in ("", name):
+            continue
+        key = (known.lineage, version, name, epoch)
+        kept = [one for one in given if not recalls.covers(name, epoch, one.known_ms)]
+        if recalls.takes(trajectory) or not kept:
+            taken[key] += 1
+        else:
+            cells[key].append((known, _standing(kept)))
+    return [_row(key, cells.get(key, ()), taken[key]) for key in sorted({*cells, *taken})]
 
 
 def _standing(grades: list[GradeGiven]) -> GradeGiven:
@@ -77,7 +87,7 @@ def _latest(
     return {trajectory: known for trajectory, (_, known) in facts.items()}, grades
 
 
-def _row(key: tuple[str, int, str, str], runs: Sequence[tuple[RolloutFacts, GradeGiven]]) -> BaselineRow:
+def _row(key: tuple[str, int, str, str], runs: Sequence[tuple[RolloutFacts, GradeGiven]], recalled: int) -> BaselineRow:
     tally = Tally()
     for _, given in runs:
         tally.add(given.grade)
@@ -100,6 +110,7 @@ def _row(key: tuple[str, int, str, str], runs: Sequence[tuple[RolloutFacts, Grad
         low=interval.low if interval and interval.clusters > 1 else None,
         high=interval.high if interval and interval.clusters > 1 else None,
         tally=tally,
+        recalled=recalled,
     )
 
 
@@ -132,7 +143,9 @@ def render(rows: Sequence[BaselineRow]) -> str:
         "tasks",
         "worlds",
     )
-    return "\n".join(columns((_cells(row) for row in rows), head))
+    taken = sum(row.recalled for row in rows)
+    told = [f"recalled, and not counted: {taken} grades"] if taken else []
+    return "\n".join([*columns((_cells(row) for row in rows), head), *told])
 
 
 def _cells(row: BaselineRow) -> tuple[object, ...]:

@@ -24,7 +24,8 @@ Series = dict[Metric, dict[Labels, float]]
 
 class Gauges:
     """``runners``: the stages of this process. ``buffers``: the figures of the buffers it fills, asked anew at
-    each look. ``policies``: whether trainings and verdicts are told here, too.
+    each look. ``missing``: grades that wait for a second try, by grader. ``policies``: whether trainings and verdicts
+    are told here, too.
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class Gauges:
         runners: Callable[[], Iterable[StageRunner]],
         *,
         buffers: Callable[[], Mapping[str, BufferStats]] = dict,
+        missing: Callable[[], Mapping[str, int]] = dict,
         policies: bool = False,
     ) -> None:
         self.log = log
         self.meter = meter
         self.runners = runners
         self.buffers = buffers
+        self.missing = missing
         self._ledger = LedgerReader(log) if policies else None
 
     def look(self) -> None:
@@ -47,6 +50,7 @@ class Gauges:
         runners = tuple(self.runners())
         self._show({metrics.INFO: {(millstream.__version__,): 1.0}, metrics.OPEN: _open(runners)})
         self._show(self._places(runners))
+        self._show({metrics.MISSING: {(name,): count for name, count in self.missing().items()}})
         if self._ledger:
             self._show(_policies(self._ledger.refresh()))
         self._show(_buffers(self.buffers(), self.log.bounds(BUFFER_EVENTS.name)[1]))

@@ -84,6 +84,12 @@ JUDGE_COST = Metric(
 JUDGE_SECONDS = Metric(
     "millstream_judge_call_seconds", "histogram", (), "one call of a judge's endpoint, however it ended", _LATENCIES
 )
+MISSING = Metric(
+    "millstream_grades_missing",
+    "gauge",
+    ("grader",),
+    "runs that a judge or an endpoint that was away did not grade, and that wait for a second try",
+)
 ADMITTED = Metric("millstream_rollouts_admitted_total", "counter", ("namespace",), "rollouts the buffer took")
 REFUSED = Metric(
     "millstream_rollouts_refused_total", "counter", ("namespace", "reason"), "rollouts the buffer refused, by reason"
@@ -166,6 +172,7 @@ ALL: tuple[Metric, ...] = (
     JUDGE_TOKENS,
     JUDGE_COST,
     JUDGE_SECONDS,
+    MISSING,
     ADMITTED,
     REFUSED,
     EVICTED,

@@ -117,9 +117,9 @@ class SecondTries:
         return self._job is not None
 
     @property
-    def missing(self) -> int:
-        """How many grades are missing, as far as the log was read."""
-        return sum(len(runs) for runs in self._missed.values())
+    def missing(self) -> dict[str, int]:
+        """How many grades of each grader are missing, as far as the log was read."""
+        return {name: len(runs) for name, runs in self._missed.items()}
 
     def close(self) -> None:
         """Begin nothing more. A question that is under way is waited for `LEAVE_S`; its answer would be asked for

@@ -99,10 +99,11 @@ class Monitor:
         runners: Callable[[], Iterable[StageRunner]],
         *,
         buffers: Callable[[], Mapping[str, BufferStats]] = dict,
+        missing: Callable[[], Mapping[str, int]] = dict,
         policies: bool = False,
     ) -> None:
         """Where the gauges come from; see `Gauges`."""
-        self.gauges = Gauges(self.log, self.meter, runners, buffers=buffers, policies=policies)
+        self.gauges = Gauges(self.log, self.meter, runners, buffers=buffers, missing=missing, policies=policies)
 
     def turn(self, waits: Mapping[str, str] | None = None) -> None:
         """The loop has turned; ``waits``: what workers beside the stages say of themselves (part → why, or '')."""

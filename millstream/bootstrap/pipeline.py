@@ -17,7 +17,7 @@ from millstream.bootstrap.judging import meter_judge
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.patience import Patient, Worker
 from millstream.bootstrap.policies import workers
-from millstream.bootstrap.second_tries import second_tries
+from millstream.bootstrap.second_tries import missing, second_tries
 from millstream.bootstrap.stages import alarming, assembling, buffering, check_rewards, grading, triggering, triggers
 from millstream.errors import Unavailable
 from millstream.partition import unslot
@@ -188,12 +188,16 @@ def build(runtime: Runtime) -> Pipeline:
         *(StageRunner(one, log, store, every_partition=True, watch=runtime.monitor) for one in singles),
     ]
     projectors = [Projector(log, runtime.buffer(plan.namespace)) for plan in runtime.plans]
+    again = second_tries(runtime)
     if runtime.monitor:
         buffers = [projector.buffer for projector in projectors]
         runtime.monitor.look_at(
-            lambda: runners, buffers=lambda: {one.namespace: one.stats() for one in buffers}, policies=True
+            lambda: runners,
+            buffers=lambda: {one.namespace: one.stats() for one in buffers},
+            missing=lambda: missing(again),
+            policies=True,
         )
-    beside = [*workers(runtime), *exporters(runtime), *second_tries(runtime), joiner(runtime)]
+    beside = [*workers(runtime), *exporters(runtime), *again, joiner(runtime)]
     return Pipeline(log, store, runners, projectors, beside, runtime.monitor)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,11 @@ from millstream.streams.second_tries import SecondTries
 
 if TYPE_CHECKING:
     from millstream.bootstrap.runtime import Runtime
+
+
+def missing(workers: Sequence[SecondTries]) -> dict[str, int]:
+    """How many grades wait for a second try, by grader."""
+    return {name: count for worker in workers for name, count in worker.missing.items()}
 
 
 def second_tries(runtime: Runtime) -> list[SecondTries]:

@@ -23,7 +23,7 @@ from millstream.bootstrap.judging import meter_judge
 from millstream.bootstrap.parts import require
 from millstream.bootstrap.patience import Patient, Worker
 from millstream.bootstrap.policies import judges, trainers
-from millstream.bootstrap.second_tries import second_tries
+from millstream.bootstrap.second_tries import missing, second_tries
 from millstream.bootstrap.stages import alarming, assembling, buffering, check_rewards, grading, triggering, triggers
 from millstream.errors import SettingsError, Stuck, Unavailable
 from millstream.partition import unslot
@@ -54,6 +54,7 @@ class StageMember:
         self.delivered = None if self.every else Delivered(runtime.log.read, workers.memory_bytes)
         self.stop = threading.Event()
         self._projector = Projector(runtime.log, runtime.buffer()) if stage == "buffer" else None
+        self._again = second_tries(runtime) if stage == "grade" else []
         self._besides = [Patient(worker) for worker in self._beside()]
         self.ownership = Ownership(self._runners, runtime.log, self.delivered, self.stop, turn=self._turn)
         self._look()
@@ -62,7 +63,7 @@ class StageMember:
         """What one process of a stage does beside it."""
         if self.stage == "buffer":
             return [*exporters(self.runtime), joiner(self.runtime)]
-        return second_tries(self.runtime) if self.stage == "grade" else []
+        return self._again
 
     @property
     def _leads(self) -> bool:
@@ -103,7 +104,7 @@ class StageMember:
             buffer = self.runtime.buffer()
             monitor.look_at(lambda: self.ownership.runners, buffers=lambda: {buffer.namespace: buffer.stats()})
         elif monitor:
-            monitor.look_at(lambda: self.ownership.runners)
+            monitor.look_at(lambda: self.ownership.runners, missing=lambda: missing(self._again) if self._leads else {})
 
     def _turn(self) -> int:
         moved = 0

@@ -151,10 +151,11 @@ PANELS = (
     ),
     Panel(
         "Judges: questions",
-        "How each ended; cached ones cost nothing. Failed ones: `millstream grades list --status failed`.",
+        "How each ended; cached ones cost nothing. Missing: not 0 while the judge is away; graded when it is back.",
         (
             (f"sum by (model, outcome) (rate(millstream_judge_verdicts_total[{RATE}]))", "{{model}} {{outcome}}"),
             (f"sum by (model, outcome) (rate(millstream_judge_calls_total[{RATE}]))", "{{model}} calls {{outcome}}"),
+            ("sum by (grader) (millstream_grades_missing)", "{{grader}} missing"),
         ),
     ),
     Panel(

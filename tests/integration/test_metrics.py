@@ -13,6 +13,7 @@ import pytest
 from millstream.bootstrap import Runtime
 from millstream.console.graded import grade_rows
 from millstream.loading import load
+from millstream.streams.second_tries import SecondTries
 
 
 def scraped(text: str) -> dict[str, float]:
@@ -88,3 +89,37 @@ def test_the_judge_of_the_stream_is_scraped_too(tmp_path: Path, chat, root: Path
     tokens = [found[f'millstream_judge_tokens_total{{direction="{one}",model="judge"}}'] for one in ("input", "output")]
     assert sum(tokens) == 6 * 120
     assert found['millstream_judge_cost_total{model="judge"}'] == pytest.approx(tokens[0] / 1e6)
+
+
+def test_what_a_judge_that_is_away_did_not_grade_is_counted(tmp_path: Path, chat, root: Path, capfd) -> None:
+    """Six runs wait for a second try; when the judge is back none does."""
+    (tmp_path / "judges.toml").write_text('[helpful]\nkind = "score"\ncriteria = "Is it right?"\n', encoding="utf-8")
+    file = tmp_path / "millstream.toml"
+    text = JUDGE.format(url=chat.url).replace("[graders]", "retries = 0\n[graders]\nretry_s = 0.01")
+    file.write_text(text, encoding="utf-8")
+    chat.script(503)
+    with Runtime(load(file)) as runtime:
+        runtime.import_files([root / "examples" / "data" / "runs.ndjson"], kind="auto", lineage="", dry_run=False)
+        pipeline = runtime.pipeline()
+        url = re.search(r"metrics at (http://127\.0\.0\.1:\d+)/metrics", capfd.readouterr().err)[1]
+        (again,) = [one.worker for one in pipeline.workers if isinstance(one.worker, SecondTries)]
+
+        def missing() -> float:
+            pipeline.monitor.gauges.look()
+            return scraped(urllib.request.urlopen(f"{url}/metrics", timeout=10).read().decode())[
+                'millstream_grades_missing{grader="helpful"}'
+            ]
+
+        for _ in range(200):
+            pipeline.step()
+            if again.missing == {"helpful": 6}:
+                break
+        assert missing() == 6
+        chat.script('{"reason": "fine", "result": 0.5}')
+        pipeline.run(threading.Event(), until_idle=True)
+        for _ in range(2000):
+            if again.missing == {"helpful": 0}:
+                break
+            again.step()
+            threading.Event().wait(0.005)
+        assert missing() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.bootstrap.evidence import _write
-from millstream.console.baseline import baseline
+from millstream.console.baseline import baseline, render
 from millstream.console.calibration import Wanted, calibrate
 from millstream.console.catalog import ledger
 from millstream.console.decided import policy_rows, rollout_rows
@@ -133,6 +133,9 @@ def test_a_recall_that_was_not_known_then_takes_nothing_from_a_read_of_then(mill
     with pytest.raises(SettingsError, match="nothing to compare"):
         calibrate(mill.log, wanted)
     assert calibrate(mill.log, wanted, as_of_ms=then).agreement.n == 1
+    counted = [[(r.runs, r.recalled) for r in baseline(mill.log, "correct", as_of_ms=ms)] for ms in (None, then)]
+    assert counted == [[(0, 1)], [(1, 0)]]
+    assert "recalled, and not counted: 1 grades" in render(baseline(mill.log, "correct"))
     scored = [
         [f.n for f in figures(mill.log, Formula("correct"), ledger(mill.log, ms).recalls, as_of_ms=ms)
          if f.metric == "success"]

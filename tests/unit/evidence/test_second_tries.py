@@ -78,7 +78,7 @@ def test_when_it_is_back_every_run_has_its_grade_and_the_reward_follows(mill, aw
     mill.play("a", ["1.0", "0.0", "1.0"])
     away.asked.clear()
     work(mill, tries)
-    assert (tries.missing, away.asked, mill.rewards()) == (3, [], {})
+    assert (tries.missing, away.asked, mill.rewards()) == ({"correct": 3}, [], {})
     away.says = lambda t: score(float(t.final_answer))
     work(mill, tries, RETRY_S)
     assert sorted(away.asked) == ["a0", "a1", "a2"]
@@ -87,7 +87,7 @@ def test_when_it_is_back_every_run_has_its_grade_and_the_reward_follows(mill, aw
     assert sum(grade.grade == fail("nobody there", "infrastructure") for grade in grades(mill.log)) == 3
     assert mill.audit().balanced
     work(mill, tries, 10 * RETRY_S)
-    assert (tries.missing, len(away.asked)) == (0, 3)
+    assert (tries.missing, len(away.asked)) == ({"correct": 0}, 3)
 
 
 def test_while_it_is_away_one_run_is_tried_after_ever_longer_waits(mill, away, tries):
@@ -120,7 +120,7 @@ def test_what_another_time_would_not_mend_is_not_tried(mill, away, tries, kind):
     away.says = lambda _: fail("no verdict", kind)
     mill.play("a", ["1.0"])
     work(mill, tries, 3600)
-    assert (tries.missing, len(away.asked)) == (0, 1)
+    assert (tries.missing, len(away.asked)) == ({"correct": 0}, 1)
 
 
 def test_a_new_absence_begins_with_a_short_wait(mill, away, tries):
@@ -130,7 +130,7 @@ def test_a_new_absence_begins_with_a_short_wait(mill, away, tries):
         work(mill, tries, 3600)
     away.says = lambda _: score(1.0)
     work(mill, tries, 3600)
-    assert tries.missing == 0
+    assert tries.missing == {"correct": 0}
     away.says = lambda _: fail("nobody there", "timeout")
     mill.play("b", ["1.0"])
     away.asked.clear()
@@ -158,7 +158,7 @@ def test_grades_of_another_epoch_are_left_to_a_regrade(mill, away):
     later = SecondTries(mill.log, {"correct": "correct@2"}, away.alone, RETRY_S)
     work(mill, later, 3600)
     later.close()
-    assert (later.missing, away.asked) == (0, [])
+    assert (later.missing, away.asked) == ({"correct": 0}, [])
 
 
 def test_who_regrades_by_hand_goes_first(mill, away, tries):
@@ -180,4 +180,4 @@ def test_what_was_regraded_by_hand_is_not_missing_any_more(mill, away, tries):
     mill.regrade(Grader("correct", lambda _: 1.0, epoch="correct@1"))
     away.asked.clear()
     work(mill, tries, 3600)
-    assert (tries.missing, away.asked) == (0, [])
+    assert (tries.missing, away.asked) == ({"correct": 0}, [])
