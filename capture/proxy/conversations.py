@@ -8,7 +8,7 @@ failed before. Everything else begins a run: also a second continuation of one a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, field
 
@@ -58,15 +58,17 @@ class Found(Struct, frozen=True):
 
 
 class Conversations:
-    """The open runs. Not thread-safe; calls are shown in the order in which they end."""
+    """The open runs. Not thread-safe; calls are shown in the order in which they end. ``answers`` and ``failures`` are
+    known by hashes of conversations (answers also by the ids of responses), ``named`` ones by their conversation's id.
+    """
 
     def __init__(self, remember: int) -> None:
         """``remember``: how many messages and answers are known again, of all runs together."""
         self._remember = remember
         self._runs: OrderedDict[str, Run] = OrderedDict()
-        self._answers: dict[str, list[Answer]] = {}
-        self._failed: dict[str, Run] = {}
-        self._named: dict[str, Run] = {}
+        self.answers: dict[str, list[Answer]] = {}
+        self.failures: dict[str, Run] = {}
+        self.named: dict[str, Run] = {}
         self._size = 0
         self.forgotten = 0
 
@@ -93,10 +95,10 @@ class Conversations:
 
     def _continued(self, asked: Asked, links: Sequence[str]) -> Run:
         prompt = links[-1] if links else ""
-        if (failed := self._failed.pop(prompt, None)) is not None:
+        if (failed := self.failures.pop(prompt, None)) is not None:
             return failed
         if asked.conversation:
-            return self._named.get(asked.conversation) or Run(id=new_id())
+            return self.named.get(asked.conversation) or Run(id=new_id())
         answer = self._answer_before(asked, links)
         if answer is None:
             return Run(id=new_id(), flags=("earlier_unknown",) if asked.previous else ())
@@ -110,7 +112,7 @@ class Conversations:
         oldest; the longest conversation where several fit.
         """
         names = [asked.previous] if asked.previous else reversed(links)
-        known = next((self._answers[name] for name in names if name in self._answers), [])
+        known = next((self.answers[name] for name in names if name in self.answers), [])
         return next((one for one in known if not one.taken), known[-1] if known else None)
 
     def _take_answer(self, run: Run, answer: Answer | None) -> None:
@@ -122,16 +124,16 @@ class Conversations:
         *_, name = ["", *chain(turns, found.prompt)]
         answer = Answer(found.run)
         for known in {name, response_id} - {""}:
-            self._answers.setdefault(known, []).append(answer)
+            self.answers.setdefault(known, []).append(answer)
             found.run.known_by.add(known)
         if asked.conversation:
-            self._named[asked.conversation] = found.run
+            self.named[asked.conversation] = found.run
             found.run.known_by.add(asked.conversation)
 
     def failed(self, found: Found) -> None:
         """A call got no answer, or half of one: the same request again goes on with its run."""
         if found.prompt:
-            self._failed[found.prompt] = found.run
+            self.failures[found.prompt] = found.run
             found.run.known_by.add(found.prompt)
 
     def grown(self, run: Run, before: int) -> list[Run]:
@@ -145,15 +147,27 @@ class Conversations:
             gone.append(oldest)
         return gone
 
+    def restore(
+        self, run: Run, answers: Iterable[tuple[Iterable[str], Answer]], failed: Iterable[str], named: Iterable[str]
+    ) -> None:
+        """Take a run back that was open before, with its answers by their names, failed requests and conversations."""
+        self._runs[run.id] = run
+        for names, answer in answers:
+            for name in names:
+                self.answers.setdefault(name, []).append(answer)
+        self.failures |= dict.fromkeys(failed, run)
+        self.named |= dict.fromkeys(named, run)
+        self.grown(run, 0)
+
     def over(self, run: Run) -> None:
         """Forget a run."""
         if self._runs.pop(run.id, None) is None:
             return
         self._size -= run.size
         for name in run.known_by:
-            left = [one for one in self._answers.pop(name, ()) if one.run is not run]
+            left = [one for one in self.answers.pop(name, ()) if one.run is not run]
             if left:
-                self._answers[name] = left
-            for table in (self._failed, self._named):
+                self.answers[name] = left
+            for table in (self.failures, self.named):
                 if table.get(name) is run:
                     del table[name]

@@ -21,11 +21,14 @@ _WBITS: Final = {"gzip": 31, "deflate": 15}
 
 
 class Seen(Struct, kw_only=True):
-    """What passed by. Bodies are pieces, as they were coded on the wire; times are nanoseconds since 1970."""
+    """What passed by. Bodies are pieces, as they were coded on the wire; times are nanoseconds since 1970. ``keys``:
+    the caller's, so that what is told of the call has none of them.
+    """
 
     api: Api
     headers: Headers
     began_ns: int
+    keys: tuple[bytes, ...] = ()
     sent: list[bytes] = field(default_factory=list)
     status: int = 0
     answer_headers: Headers = ()
@@ -43,11 +46,32 @@ class Read(Struct, frozen=True):
     trouble: str = ""
 
 
+_KEY_HEADERS: Final = frozenset({b"authorization", b"api-key", b"x-api-key", b"proxy-authorization", b"cookie"})
+_SHORTEST_KEY: Final = 8
+_NO_KEY: Final = b"[REDACTED:caller_key]"
+
+
+def keys_of(headers: Headers) -> tuple[bytes, ...]:
+    """What a caller shows to be let in."""
+    told = (value.rpartition(b" ")[2].strip() for name, value in headers if name.lower() in _KEY_HEADERS)
+    return tuple(one for one in told if len(one) >= _SHORTEST_KEY)
+
+
+def without_keys(body: bytes, keys: Iterable[bytes]) -> bytes:
+    """A body in which nobody tells the caller's keys: a server that repeats one in its error, a client that has it in
+    a field.
+    """
+    for key in keys:
+        body = body.replace(key, _NO_KEY)
+    return body
+
+
 def read(seen: Seen, most: int) -> Read:
     """The call. ``most``: bytes of a body that are read. Raises `Undecodable` for a request that is none."""
-    asked = openai_calls.asked(seen.api, _object(_plain(seen.sent, seen.headers, most)))
+    asked = openai_calls.asked(seen.api, _object(without_keys(_plain(seen.sent, seen.headers, most), seen.keys)))
     if seen.status >= 400:
-        words = _told(_plain_or_nothing(seen.came, seen.answer_headers, most)) or f"the upstream answered {seen.status}"
+        told = without_keys(_plain_or_nothing(seen.came, seen.answer_headers, most), seen.keys)
+        words = _told(told) or f"the upstream answered {seen.status}"
         return Read(asked, Answered(), f"status_{seen.status}", words)
     if seen.ending == "unanswered" or not seen.status:
         left = seen.ending == "left"
@@ -58,12 +82,13 @@ def read(seen: Seen, most: int) -> Read:
 
 
 def _streamed(seen: Seen, asked: Asked, most: int) -> Read:
-    reader = openai_calls.stream_reader(seen.api)
+    reader, came = openai_calls.stream_reader(seen.api), bytearray()
     try:
         for piece in unpacked(seen.came, _coding(seen.answer_headers), most):
-            reader.feed(piece)
+            came += piece
     except Undecodable:
         pass  # what came before it broke off counts
+    reader.feed(without_keys(bytes(came), seen.keys))
     body = reader.finish()
     if not body:
         return Read(asked, Answered(), _why(seen))
@@ -74,7 +99,7 @@ def _streamed(seen: Seen, asked: Asked, most: int) -> Read:
 
 def _in_one(seen: Seen, asked: Asked, most: int) -> Read:
     try:
-        body = _object(_plain(seen.came, seen.answer_headers, most))
+        body = _object(without_keys(_plain(seen.came, seen.answer_headers, most), seen.keys))
     except Undecodable as error:
         return Read(asked, Answered(), _why(seen), str(error))
     return _judged(seen, asked, openai_calls.answered(seen.api, body), whole=True)

@@ -10,13 +10,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
 from millstream import metrics
 from millstream.capture.proxy.conversations import Conversations, Run
+from millstream.capture.proxy.keeping import keep, take
 from millstream.capture.proxy.labels import labels_of, policies_of
-from millstream.capture.proxy.reading import Seen, read
+from millstream.capture.proxy.reading import Seen, keys_of, read
 from millstream.capture.proxy.telling import Call, Telling, ended
 from millstream.dialects.openai_calls import api_of
 from millstream.errors import Undecodable
@@ -45,7 +47,8 @@ class Sink(Protocol):
 class Recorder:
     """Watches calls (it is a `millstream.forwarding.Watcher`) and tells the sink what they were.
 
-    ``clock`` counts seconds, ``now_ns`` is the time.
+    ``folder``: where open runs are kept over a restart (none: nowhere). ``clock`` counts seconds, ``now_ns`` is the
+    time.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Recorder:
         settings: Settings,
         meter: Meter | None = None,
         *,
+        folder: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -62,7 +66,7 @@ class Recorder:
         self._policies = policies_of(settings.proxy.policies)
         kind = settings.proxy.logprob_kind
         self._logprob_kind = None if kind == "unknown" else kind
-        self._clock, self._now_ns = clock, now_ns
+        self._clock, self._now_ns, self._folder = clock, now_ns, folder
         self.conversations = Conversations(settings.proxy.remember)
         self._queue: SimpleQueue[Seen | None] = SimpleQueue()
         self._held = 0
@@ -72,14 +76,21 @@ class Recorder:
         self._stopping = False
 
     def start(self) -> None:
-        """Record from now on."""
+        """Record from now on; runs that were open when the last proxy of the folder ended go on."""
+        if self._folder is not None:
+            take(self.conversations, self._folder, self._clock(), self._now_ns())
         self._thread.start()
 
     def close(self, timeout: float = 10.0) -> None:
-        """Record what waits, and stop; runs stay open, for the idle time of assembly."""
+        """Record what waits, and stop; runs stay open, for the next proxy of the folder."""
         self._stopping = True
         self._queue.put(None)
         self._thread.join(timeout)
+        if self._folder is not None and not self._thread.is_alive():
+            try:
+                keep(self.conversations, self._folder, self._clock(), self._now_ns())
+            except OSError as error:
+                _log.warning("open runs can't be kept in %s: %s", self._folder, error.strerror)
         self._sink.close()
 
     def begin(self, method: str, path: str, headers: Headers) -> Passing | None:
@@ -87,7 +98,7 @@ class Recorder:
         api = api_of(path) if method == "POST" else None
         if api is None:
             return None
-        passing = Passing(self, Seen(api=api, headers=_kept(headers), began_ns=self._now_ns()))
+        passing = Passing(self, Seen(api=api, headers=_kept(headers), began_ns=self._now_ns(), keys=keys_of(headers)))
         self._under_way[id(passing)] = self._clock()
         return passing
 

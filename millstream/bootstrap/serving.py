@@ -52,7 +52,7 @@ def proxy_server(runtime: Runtime, upstream: str, door: Door) -> Server:
     runtime.shared().checked()
     target, client, meter = Upstream(upstream), runtime.client(), meter_of()
     runtime.shared().tally.meter = meter
-    recorder = Recorder(client, rules, meter)
+    recorder = Recorder(client, rules, meter, folder=runtime.loaded.data / "proxy")
     forwarder = Forwarder(target, rules.proxy, recorder, rules.serve.body_timeout_s)
     page = metrics_route(meter, lambda: show_fates(meter, client.counters))
     made = server([page], structs.replace(door, token_header=TOKEN_HEADER), forwarder)

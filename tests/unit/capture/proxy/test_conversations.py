@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.capture.proxy.conversations import Conversations
+from millstream.capture.proxy.keeping import keep, take
+
 from .conftest import Desk, calls, result, system, user
 
 
@@ -257,7 +260,7 @@ def test_memory_is_bounded():
     assert desk.recorder.conversations.forgotten >= 10
     assert book._size == sum(run.size for run in book)
     desk.wait(101)
-    assert (len(book), book._size, book._answers, book._failed, book._named) == (0, 0, {}, {}, {})
+    assert (len(book), book._size, book.answers, book.failures, book.named) == (0, 0, {}, {}, {})
 
 
 def test_a_run_is_not_over_while_a_call_is_under_way(desk):
@@ -272,6 +275,59 @@ def test_a_run_is_not_over_while_a_call_is_under_way(desk):
     assert len(desk.recorder.conversations) == 1
     desk.wait(2)
     assert desk.told() == [("complete", ["start", "user:q", ">a", "user:x", ">b", "end:done"])]
+
+
+def test_open_runs_go_on_after_a_restart(desk, tmp_path):
+    """By their messages, by ids, by conversation, and as retries; branches are still branches; nothing that was said
+    is in the file.
+    """
+    asked = desk.chat([user("secret words"), user("b")], calls("c1"))
+    taken = desk.chat([user("q")], "A")
+    desk.chat([*taken, user("x")], "X")
+    desk.chat([user("again")], status=500, body={"error": {"message": "private"}})
+    first, _ = desk.respond("r", "R")
+    desk.respond("v", "V", conversation="conv_1")
+    desk.now += 50
+    keep(desk.recorder.conversations, tmp_path, desk.now, int(desk.now * 1e9))
+    (file,) = tmp_path.iterdir()
+    assert (file.stat().st_mode & 0o777) == 0o600
+    assert not any(word in file.read_text() for word in ("secret", "private", '"A"'))
+
+    after = Desk()
+    after.now = desk.now + 10
+    assert take(after.recorder.conversations, tmp_path, after.now, int(after.now * 1e9)) == 5
+    assert list(tmp_path.iterdir()) == []
+    after.chat([*asked, result("c1", "1")], "done")
+    after.chat([*taken, user("y")], "Y")
+    after.chat([user("again")], "at last")
+    after.respond("s", "S", previous_response_id=first)
+    after.respond("w", "W", conversation="conv_1")
+    desk.sink.events += after.sink.events
+    assert [words for _, words in desk.told()] == [
+        ["start", "user:secret words", "user:b", ">[c1]", "c1=1", ">done"],
+        ["start", "user:q", ">A", "user:x", ">X"],
+        ["start", "user:again", "!>", ">at last"],
+        ["start", "user:r", ">R", "user:s", ">S"],
+        ["start", "user:v", ">V", "user:w", ">W"],
+        ["start", "user:q", "~>A", "user:y", ">Y"],
+    ]
+    after.wait(35)
+    assert sum(type(event).__name__ == "TrajectoryEnded" for event in after.sink.events) == 1
+    after.wait(100)
+    book = after.recorder.conversations
+    assert (len(book), book._size, book.answers, book.failures, book.named) == (0, 0, {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"schema": 9, "runs": [{"id": "x", "touched_ns": 1}]}', '{"runs": 1}']
+)
+def test_what_can_not_be_read_is_left_out(tmp_path, text):
+    """A file of another version, or a broken one, stops nothing."""
+    (tmp_path / "open-1.json").write_text(text)
+    book = Conversations(100)
+    assert take(book, tmp_path, 0.0, 0) == 0
+    assert len(book) == 0
+    assert take(book, tmp_path / "none", 0.0, 0) == 0
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 6))
