@@ -16,13 +16,16 @@ _ALONE = r"(?<![\w.,$€£¥%+-].)(?<!\d[ -].)"
 """Behind the first digit, so that a search skips to digits."""
 _NO_MORE = r"(?![\w%])(?![ -]\d)(?![.,]\d)"
 _CARD = re.compile(
-    rf"[2-6]{_ALONE}(?:\d{{3}}([ -]?)\d{{4}}\1\d{{4}}\1\d{{4}}|\d{{3}}([ -]?)\d{{6}}\2\d{{4,5}}){_NO_MORE}"
+    rf"[2-6]{_ALONE}(?:\d{{3}}([ -]?)\d{{4}}\1\d{{4}}\1\d{{4}}|\d{{3}}([ -]?)\d{{6}}\2\d{{4,5}}){_NO_MORE}", re.ASCII
 )
 _ISSUERS: Final = re.compile(
     r"4\d{15}|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}|6(?:011|4[4-9]\d|5\d\d)\d{12}"
-    r"|3(?:0[0-5]|[68]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}|62\d{14}|(?:5018|5020|5038|6304|6759|676[1-3])\d{12}"
+    r"|3(?:0[0-5]|[68]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}|62\d{14}|(?:5018|5020|5038|6304|6759|676[1-3])\d{12}",
+    re.ASCII,
 )
-_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
+_IBAN = re.compile(
+    r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![A-Za-z0-9])", re.ASCII
+)
 _COUNTRIES: Final = (
     "15 NO, 16 BE, 18 DK FI FO GL NL SD FK, 19 MK SI, 20 AT BA EE KZ LT LU XK MN, 21 CH HR LI LV, "
     "22 BG BH CR DE GB GE IE ME RS VA, 23 AE GI IL IQ OM SO TL, 24 AD CZ ES MD PK RO SA SE SK TN VG, "

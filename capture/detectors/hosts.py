@@ -8,15 +8,16 @@ from collections.abc import Iterator
 
 from millstream.capture.detectors.base import Found, before
 
-_V4 = re.compile(r"\d(?<![\w.-].)\d{0,2}(?:\.\d{1,3}){3}(?![\w-])(?!\.\w)")
-_COLONS = re.compile(r":[0-9A-Fa-f]{0,4}:")
-_V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{3,4}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{0,4}(?![\w:])")
-_VERSION = re.compile(r"(?i)(?:version|release|build|v\.?|section|chapter|table|§|[A-Za-z]/)\s{0,2}$")
+_V4 = re.compile(r"\d(?<![\w.-].)\d{0,2}(?:\.\d{1,3}){3}(?![\w-])(?!\.\w)", re.ASCII)
+_COLONS = re.compile(r":[0-9A-Fa-f]{0,4}:", re.ASCII)
+_V6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{3,4}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{0,4}(?![\w:])", re.ASCII)
+_VERSION = re.compile(r"(?i)(?:version|release|build|v\.?|section|chapter|table|§|[A-Za-z]/)\s{0,2}$", re.ASCII)
 _HOST = re.compile(
     r"(?i)(?:\b(?:ip|ipv4|host|address|addr|from|to|at|server|client|peer|ping|ssh|trying|remote|inet|connected)\b\W{0,4}"
-    r"|://|@)$"
+    r"|://|@)$",
+    re.ASCII,
 )
-_PORT = re.compile(r":\d{2,5}\b|/\d{1,2}\b")
+_PORT = re.compile(r":\d{2,5}\b|/\d{1,2}\b", re.ASCII)
 
 
 def ips(text: str) -> Iterator[Found]:

@@ -19,7 +19,7 @@ _END = "(?![A-Za-z0-9])"
 FORMS: Final[tuple[tuple[str, str], ...]] = (
     ("anthropic_key", rf"sk-ant-{_MORE}{{16,300}}"),
     ("openrouter_key", rf"sk-or-{_MORE}{{16,300}}"),
-    ("langfuse_key", rf"[sp]k-lf-{_MORE}{{16,300}}"),
+    ("langfuse_key", rf"sk-lf-{_MORE}{{16,300}}"),
     ("openai_key", rf"sk-{_MORE}{{16,300}}"),
     ("elevenlabs_key", rf"sk_[0-9a-f]{{40,80}}{_END}"),
     ("stripe_key", rf"(?:[sr]k_(?:live|test)_|whsec_){_ANY}{{16,250}}"),
@@ -48,7 +48,7 @@ FORMS: Final[tuple[tuple[str, str], ...]] = (
     ("notion_token", rf"ntn_{_ANY}{{40,60}}|secret_{_ANY}{{43}}{_END}"),
     ("airtable_token", rf"pat{_ANY}{{14}}\.[0-9a-f]{{64}}{_END}"),
     ("figma_token", rf"fig[dou]_{_MORE}{{30,80}}"),
-    ("supabase_key", rf"sb[ps]_{_MORE}{{30,100}}|sb_(?:secret|publishable)_{_MORE}{{20,100}}"),
+    ("supabase_key", rf"sb[ps]_{_MORE}{{30,100}}|sb_secret_{_MORE}{{20,100}}"),
     ("groq_key", rf"gsk_{_ANY}{{30,80}}"),
     ("xai_key", rf"xai-{_ANY}{{40,120}}"),
     ("perplexity_key", rf"pplx-{_ANY}{{30,80}}"),
@@ -68,7 +68,7 @@ _BEGINNING = re.compile(r"(?<![A-Za-z0-9])[a-zA-Z0-9]")
 _AHEAD: Final = 12
 """How far before a run a form may begin (``SG.``, ``dp.pt.``, the number of a Telegram bot)."""
 _PREFIXES: Final = re.compile(
-    rb"(?<![A-Za-z0-9])(?:sk[-_]|pk-lf|rk_|whsec_|AKIA|ASIA|ABIA|ACCA|gh[pousr]_|github_pat_|gl[a-z]{2,5}[-_]|xox|xapp-"
+    rb"(?<![A-Za-z0-9])(?:sk[-_]|rk_|whsec_|AKIA|ASIA|ABIA|ACCA|gh[pousr]_|github_pat_|gl[a-z]{2,5}[-_]|xox|xapp-"
     rb"|AIza|GOCSPX|ya29|hf_|api_org_|npm_|pypi-|SG\.|SK[0-9a-f]|do[oprt]_v1|shp|sq0|dapi|\d{8,10}:AA|NR[A-Z]{2}-|sntry"
     rb"|hv[sbr]\.|dp\.|PMAK|lin_|ntn_|secret_|pat|fig[dou]_|sb[ps]?_|gsk_|xai-|pplx-|nvapi-|r8_|pcsk_|ls(?:v2)?_|tvly-"
     rb"|e2b_|AGE-|eyJ)"
@@ -89,6 +89,10 @@ _HOOK = re.compile(
 )
 
 
+_JOINTS: Final = (b".", b":")
+"""What may stand in the middle of a form, between its beginning and its run."""
+
+
 def formed(text: str) -> Iterator[Found]:
     """Keys of a known form: at each beginning of a word in or just before a long run."""
     end = 0
@@ -102,7 +106,10 @@ def formed(text: str) -> Iterator[Found]:
 
 def may_have_form(data: bytes, start: int, stop: int) -> bool:
     """Whether a form may begin in or just before a run of an encoded event."""
-    return _PREFIXES.search(data, max(0, start - _AHEAD), stop) is not None
+    run = data[start:stop]
+    if b"-" in run or b"_" in run or b"/" in run or b"+" in run or data[start - 1 : start] in _JOINTS:
+        return _PREFIXES.search(data, max(0, start - _AHEAD), stop) is not None
+    return _PREFIXES.match(data, start, stop) is not None
 
 
 def blocks(text: str) -> Iterator[Found]:

@@ -83,25 +83,29 @@ def is_reference(name: str) -> bool:
     return _REFERENCES.fullmatch(name) is not None
 
 
-_NEEDLES: Final = (
-    *(b"passw", b"passphr", b"passcod", b"secret", b"bearer", b"authoriz", b"cookie", b"credential"),
-    *(b"pwd", b"cvv", b"cvc"),
-)
-_ENDINGS: Final = {
-    word: tuple(name.removesuffix(word).encode() for name in NAMES if name.endswith(word)) for word in ("key", "token")
-}
+_NEEDLES: Final = (b"secret", b"bearer", b"authoriz", b"cookie", b"credential", b"pwd", b"cvv", b"cvc")
+_PASS: Final = (b"passw", b"passphr", b"passcod")
+_BEFORE_KEY: Final = tuple(name.removesuffix("key").encode() for name in NAMES if name.endswith("key"))
+_BEFORE_TOKEN: Final = tuple(name.removesuffix("token").encode() for name in NAMES if name.endswith("token"))
 
 
 def may_name(fields: Iterable[str] = ()) -> Callable[[bytes], bool]:
     """Tells of an encoded event, cheaply, whether a secret name or an ``Authorization`` may be in it."""
-    needles = (*_NEEDLES, *(squeezed(field).encode() for field in fields))
+    words = [squeezed(field) for field in fields]
+    needles = (*_NEEDLES, *(word.encode() for word in words if word.isascii()))
+    others = [word for word in words if not word.isascii()]
     low = bytes(range(256)).lower()
 
     def may(data: bytes) -> bool:
         plain = data.translate(low, b"_- ")
-        return any(needle in plain for needle in needles) or any(
-            _follows(plain, word.encode(), firsts) for word, firsts in _ENDINGS.items()
-        )
+        for needle in needles:
+            if needle in plain:
+                return True
+        if b"pass" in plain and any(needle in plain for needle in _PASS):
+            return True
+        if others and any(word in squeezed(data.decode("utf-8", "replace")) for word in others):
+            return True
+        return _follows(plain, b"key", _BEFORE_KEY) or _follows(plain, b"token", _BEFORE_TOKEN)
 
     return may
 

@@ -42,7 +42,18 @@ PIECES = (
         ".",
         "/",
     ),
-    *("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl", "id", "\u00e9", "\U0001f600", "0", "7", "+", "-", "("),
+    *(
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+        "id",
+        "\u00e9",
+        "\U0001f600",
+        "0",
+        "7",
+        "+",
+        "-",
+        "(",
+        "\u0664\u0661\u0661",
+    ),
 )
 texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=14).map("".join)
 names = st.sampled_from(["password", "text", "api_key", "id", "n", "value", "name", "authorization"]) | st.text(

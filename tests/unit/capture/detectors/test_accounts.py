@@ -52,6 +52,7 @@ def test_a_card_with_a_wrong_digit_is_none(card):
         "id4111111111111111",
         "1754000000123456789",
         "4111 1111-1111 1111",
+        "\u0664111111111111111",
     ],
 )
 def test_numbers_that_are_no_cards(text):

@@ -21,6 +21,7 @@ def found(detector, text):
         ("'o'brien@example.org'", "o'brien@example.org"),
         ("@decorator and a @ b, 3 @ 4.50", None),
         ("x@localhost", None),
+        ("clone git@github.com:a/b.git", None),
         ("user@", None),
     ],
 )

@@ -47,6 +47,10 @@ def test_names_of_the_user():
     assert found("Member-No: A12345", ["member_no"]) == ["A12345"]
     assert names.secret_name(["member no"])("MEMBER_NO")
     assert not names.secret_name()("MEMBER_NO")
+    assert found("ПАРОЛЬ: abc1", ["пароль"]) == ["abc1"]
+    assert names.may_name(["пароль", "member no"])("Пароль".encode())
+    assert names.may_name(["пароль", "member no"])(b"Member-No")
+    assert not names.may_name(["пароль", "member no"])(b"a member, no more")
 
 
 @pytest.mark.parametrize(
