@@ -13,7 +13,18 @@ from typing import Any, Final
 from millstream import values
 from millstream.dialects.messages import decoded, input_messages, output_messages
 from millstream.dialects.spans import Span
-from millstream.dialects.told import Message, Told, definitions, first, number, text, usage, whole, without_empty
+from millstream.dialects.told import (
+    Message,
+    Told,
+    definitions,
+    first,
+    number,
+    sampling,
+    text,
+    usage,
+    whole,
+    without_empty,
+)
 
 DETAILS: Final = "gen_ai.client.inference.operation.details"
 EVALUATION: Final = "gen_ai.evaluation.result"
@@ -60,6 +71,13 @@ def _details(span: Span) -> dict[str, Any]:
     return next((one.attributes for one in span.happened if one.name == DETAILS), {})
 
 
+_SAMPLING: Final = {
+    **{name: f"gen_ai.request.{name}" for name in ("seed", "max_tokens", "frequency_penalty", "presence_penalty")},
+    "stop": "gen_ai.request.stop_sequences",
+    "n": "gen_ai.request.choice.count",
+}
+
+
 def settings(found: Mapping[str, Any]) -> dict[str, Any]:
     """The members of `Told` that the conventions name alike on every call; other dialects carry them, too."""
     return {
@@ -70,6 +88,7 @@ def settings(found: Mapping[str, Any]) -> dict[str, Any]:
         "temperature": number(first(found, "gen_ai.request.temperature")),
         "top_p": number(first(found, "gen_ai.request.top_p")),
         "top_k": whole(found["gen_ai.request.top_k"]) if "gen_ai.request.top_k" in found else None,
+        "sampling": sampling(found, _SAMPLING),
         "tools": definitions(first(found, "gen_ai.tool.definitions")),
         "usage": usage(
             found,

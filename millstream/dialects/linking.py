@@ -206,6 +206,7 @@ class _Telling:
             temperature=told.temperature,
             top_p=told.top_p,
             top_k=told.top_k,
+            sampling=told.sampling,
         )
 
     def _response(

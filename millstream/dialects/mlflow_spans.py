@@ -10,7 +10,7 @@ from typing import Any, Final
 from millstream import values
 from millstream.dialects.messages import decoded, input_messages, output_messages, tool_definitions
 from millstream.dialects.spans import Span
-from millstream.dialects.told import Told, number, text, whole, without_empty
+from millstream.dialects.told import Told, number, sampling, text, whole, without_empty
 from millstream.events import Usage
 
 _TYPE: Final = "mlflow.spanType"
@@ -49,6 +49,8 @@ def _call(found: Mapping[str, Any], given: Any, gave: Any, conversation: str) ->
         conversation=conversation,
         temperature=number(asked.get("temperature")),
         top_p=number(asked.get("top_p")),
+        top_k=whole(asked["top_k"]) if isinstance(asked.get("top_k"), int) else None,
+        sampling=sampling(asked),
         tools=tool_definitions(given),
         usage=_usage(values.mapping(found.get("mlflow.chat.tokenUsage")), answered),
     )

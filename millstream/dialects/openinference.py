@@ -12,7 +12,18 @@ from typing import Any, Final
 
 from millstream.dialects.messages import decoded, input_messages, output_messages
 from millstream.dialects.spans import Span
-from millstream.dialects.told import Message, Told, first, number, numbered, text, usage, without_empty
+from millstream.dialects.told import (
+    Message,
+    Told,
+    first,
+    number,
+    numbered,
+    sampling,
+    text,
+    usage,
+    whole,
+    without_empty,
+)
 
 _KIND: Final = "openinference.span.kind"
 
@@ -59,6 +70,8 @@ def _call(found: Mapping[str, Any], conversation: str) -> Told:
         conversation=conversation,
         temperature=number(chosen.get("temperature")),
         top_p=number(chosen.get("top_p")),
+        top_k=whole(chosen["top_k"]) if isinstance(chosen.get("top_k"), int) else None,
+        sampling=sampling(chosen),
         tools=tuple(one for one in tools if isinstance(one, dict)),
         usage=usage(
             found,

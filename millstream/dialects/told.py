@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
@@ -33,15 +33,30 @@ class Told(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    sampling: dict[str, Any] = field(default_factory=dict)
     tools: tuple[dict[str, Any], ...] = ()
     tool: str = ""
     call_id: str = ""
     output: Any = None
     answer: str = ""
     piecemeal: bool = False
-    """``answer``: what an agent ended with, where no message tells it. ``piecemeal``: its messages come one by one,
-    what came before is not known.
+    """``sampling``: the other settings that shaped the answer, as the chat API names them. ``answer``: what an agent
+    ended with, where no message tells it. ``piecemeal``: its messages come one by one, what came before is not known.
     """
+
+
+SAMPLING: Final = (
+    *("seed", "max_tokens", "max_completion_tokens", "max_output_tokens", "stop", "n"),
+    *("frequency_penalty", "presence_penalty", "repetition_penalty", "tool_choice", "response_format"),
+)
+"""Settings of a call beside temperature, top p and top k."""
+
+
+def sampling(found: Mapping[str, Any], names: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Those of the settings that are there. ``names``: what a dialect calls them, by what the chat API does."""
+    named = {name: name for name in SAMPLING} if names is None else names
+    told = {name: found.get(theirs) for name, theirs in named.items()}
+    return {name: value for name, value in told.items() if value not in (None, "", [])}
 
 
 def first(attributes: Mapping[str, Any], *names: str) -> Any:

@@ -9,7 +9,18 @@ from typing import Any, Final
 
 from millstream.dialects.messages import decoded, input_messages
 from millstream.dialects.spans import Span
-from millstream.dialects.told import Message, Told, definitions, first, number, text, usage, without_empty
+from millstream.dialects.told import (
+    Message,
+    Told,
+    definitions,
+    first,
+    number,
+    sampling,
+    text,
+    usage,
+    whole,
+    without_empty,
+)
 
 _OPERATION: Final = "ai.operationId"
 _RUNS: Final = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject")
@@ -70,6 +81,21 @@ def _call(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": fields.get("toolCallId"), "name": fields.get("toolName"), "arguments": given}
 
 
+_SAMPLING: Final = {
+    "seed": "ai.settings.seed",
+    "max_tokens": "ai.settings.maxTokens",
+    "stop": "ai.settings.stopSequences",
+    "frequency_penalty": "ai.settings.frequencyPenalty",
+    "presence_penalty": "ai.settings.presencePenalty",
+}
+
+
+def _max_tokens(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The limit under its newer name."""
+    told = found.get("ai.settings.maxOutputTokens")
+    return {} if told is None else {"ai.settings.maxTokens": told}
+
+
 def _known(found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "model": text(found, "ai.response.model", "gen_ai.response.model", "ai.model.id", "gen_ai.request.model"),
@@ -78,6 +104,8 @@ def _known(found: Mapping[str, Any]) -> dict[str, Any]:
         "conversation": text(found, "ai.telemetry.metadata.sessionId", "ai.telemetry.metadata.conversationId"),
         "temperature": number(first(found, "ai.settings.temperature", "gen_ai.request.temperature")),
         "top_p": number(first(found, "ai.settings.topP", "gen_ai.request.top_p")),
+        "top_k": whole(found["ai.settings.topK"]) if "ai.settings.topK" in found else None,
+        "sampling": sampling({**found, **_max_tokens(found)}, _SAMPLING),
         "tools": definitions(first(found, "ai.prompt.tools")),
         "usage": usage(
             found,

@@ -164,6 +164,27 @@ VERCEL = {
     ),
     "ai.response.text": "30",
 }
+SETTINGS = {
+    "genai": {
+        "gen_ai.request.seed": 7,
+        "gen_ai.request.max_tokens": 100,
+        "gen_ai.request.stop_sequences": ["x"],
+        "gen_ai.request.frequency_penalty": 0.5,
+    },
+    "openinference": {
+        "llm.invocation_parameters": json.dumps(
+            {"seed": 7, "max_tokens": 100, "stop": ["x"], "frequency_penalty": 0.5, "top_k": 5, "secret": "no"}
+        )
+    },
+    "vercel": {
+        "ai.settings.seed": 7,
+        "ai.settings.maxOutputTokens": 100,
+        "ai.settings.stopSequences": ["x"],
+        "ai.settings.frequencyPenalty": 0.5,
+        "ai.settings.topK": 5,
+    },
+}
+SETTINGS["openllmetry"] = SETTINGS["genai"]
 DIALECTS = {"genai": GENAI, "openinference": OPENINFERENCE, "openllmetry": OPENLLMETRY, "vercel": VERCEL}
 
 
@@ -185,6 +206,22 @@ def test_a_call_of_a_model(name):
     assert (made.temperature, made.top_p) == (0.7, 0.9)
     (start,) = [event for event in events if isinstance(event, TrajectoryStarted)]
     assert (start.tools, start.task.question, bool(start.interface.tools)) == ((TOOL,), ASK, True)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_the_settings_of_a_call(name):
+    """What else shaped the answer, under the names of the chat API; what is no setting stays out."""
+    made = response(read(span(2, 1, attributes={**DIALECTS[name], **SETTINGS[name]})))
+    assert made.sampling == {"seed": 7, "max_tokens": 100, "stop": ["x"], "frequency_penalty": 0.5}
+    assert made.top_k == (None if name == "openllmetry" else 5)
+
+
+def test_the_settings_of_a_call_in_mlflow():
+    """They are members of the provider's request."""
+    asked = {"messages": [{"role": "user", "content": ASK}], "seed": 7, "max_tokens": 100, "top_k": 5, "stream": True}
+    told = {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanInputs": json.dumps(asked)}
+    made = response(read(span(2, 1, attributes=told)))
+    assert (made.sampling, made.top_k) == ({"seed": 7, "max_tokens": 100}, 5)
 
 
 @pytest.mark.parametrize(
