@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import ssl
 import threading
@@ -29,15 +30,19 @@ from kafka.errors import (
     UnsupportedVersionError,
 )
 from kafka.net.compat import KafkaNetClient
+from kafka.protocol.consumer import FetchRequest
 
 from millstream.adapters.kafka_cluster import Cluster
 from millstream.errors import MillstreamError, SettingsError, Stuck, Unavailable
 
 T = TypeVar("T")
+_NUMBER = re.compile(r"^\[Error -?\d+\] ")
 _forkable: WeakSet[Any] = WeakSet()
 """What has threads of the library: a fork has none of them."""
 os.register_at_fork(after_in_child=lambda: [one.forked() for one in _forkable])
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
+FETCH_BY_ID = 13
+"""The first version of fetching, that of Kafka 3.1, which names a topic by its id."""
 MOST_BYTES = 100_000_000
 """The largest answer that is read; a broker's own limit for requests is the same."""
 KNOCKS, KNOCK_PAUSE_S = 3, 0.1
@@ -73,7 +78,7 @@ class KafkaClient:
         with self._lock:
             if self._admin is None:
                 options = {**self.cluster.kafka_python(), "receive_message_max_bytes": MOST_BYTES}
-                self._admin = opened(KafkaAdminClient, options)
+                self._admin = modern(opened(KafkaAdminClient, options))
             return self._admin
 
     def ask(self, request: Any, node: int | None = None, patience_s: float = 0.0) -> Any:
@@ -127,6 +132,15 @@ def opened(kind: Callable[..., T], options: dict[str, Any]) -> T:
             net.close()
             net._net.stop()  # noqa: SLF001 — what the constructor would have left running
         raise
+
+
+def modern(admin: KafkaAdminClient) -> KafkaAdminClient:
+    """The client itself, where the brokers name topics by their ids. Raises `UnsupportedVersionError` (closed)."""
+    told = admin._manager.broker_version_data  # noqa: SLF001 — as above
+    if told.api_version(FetchRequest) >= FETCH_BY_ID:
+        return admin
+    admin.close()
+    raise UnsupportedVersionError(f"that of Kafka {'.'.join(map(str, told.broker_version))}")
 
 
 def knock(net: KafkaNetClient) -> None:
@@ -188,8 +202,9 @@ def _refusal(error: Exception, cluster: Cluster) -> str:
 
 
 def _text(error: Exception) -> str:
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message[:300]}" if message else type(error).__name__
+    name = type(error).__name__
+    message = _NUMBER.sub("", " ".join(str(error).split())).removeprefix(f"{name}: ")
+    return f"{name}: {message[:300]}" if message else name
 
 
 def reason(cluster: Cluster) -> str:

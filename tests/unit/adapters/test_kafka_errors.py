@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 from kafka import errors
+from services.old_broker import OldBroker
 
 from millstream.adapters.kafka_client import heals, told
 from millstream.adapters.kafka_cluster import Cluster
+from millstream.adapters.kafka_log import KafkaLog
+from millstream.adapters.kafka_topics import KafkaTopics
 from millstream.errors import SettingsError, Stuck, Unavailable
+from millstream.ports import Message
 from millstream.settings import KafkaSettings
 
 NOWHERE = Cluster(addresses=("127.0.0.1:1",), settings=KafkaSettings(username="me"))
@@ -47,3 +51,23 @@ def test_what_heals_is_told_by_its_cause(error):
 def test_settings_that_the_library_refuses_are_settings():
     """Exit 2, not 3."""
     assert isinstance(told(errors.KafkaConfigurationError("x"), NOWHERE), SettingsError)
+
+
+def test_a_broker_of_long_ago_is_refused_at_the_door():
+    """Whatever is asked of it first: one line with the address and both versions, and nothing is left open."""
+    with OldBroker() as broker:
+        cluster = Cluster(addresses=(broker.address,), settings=KafkaSettings(timeout_s=2))
+        log, topics = KafkaLog(cluster), KafkaTopics(cluster)
+        for ask in (
+            lambda: log.bounds("telemetry"),
+            lambda: log.append("telemetry", [Message("k", b"v")]),
+            topics.check,
+        ):
+            with pytest.raises(Stuck) as found:
+                ask()
+            assert str(found.value) == (
+                f"kafka://{broker.address} speaks too old a protocol (UnsupportedVersionError: that of Kafka 0.10.0); "
+                "Kafka 3.1 or later is needed"
+            )
+        log.close()
+        topics.close()
