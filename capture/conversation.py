@@ -1,14 +1,15 @@
 """What a run's calls of a model tell: each request tells the conversation again, each message is kept once.
 
 A request continues the longest beginning that is known of it; what follows is new. Where an agent has rewritten its
-history (a summary, a window that moved on), messages that the run has had before are the old ones, but for those after
-the last answer. An answer in a request that nobody saw given is history: kept with the flag ``history``, never trained.
+history (a summary, a window that moved on), messages that it has had before are the old ones, but for those after the
+last answer. An answer in a request that this agent was not seen to give is history: kept with the flag ``history``,
+never trained. After a handoff the other agent's segment so begins with what it was given of the conversation.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -60,8 +61,9 @@ class Conversation:
         self._run, self._lock = run, lock
         self._first: str | None = None
         self._bodies: OrderedDict[int, tuple[str, str]] = OrderedDict()
-        self._places: set[str] = set()
-        self._keys: set[str] = set()
+        self._places: defaultdict[str, set[str]] = defaultdict(set)
+        self._keys: defaultdict[str, set[str]] = defaultdict(set)
+        self._given: set[str] = set()
         self._after: dict[str, str] = {}
         self._calls = Calls()
         self._ran: dict[str, tuple[Open, _Ran]] = {}
@@ -75,6 +77,7 @@ class Conversation:
         """What of a request's list of messages, as JSON, an earlier request of this run had whole; ``head``: what
         stands before the list. An agent's next request mostly is its last one and some more: so much need not be read.
         """
+        head = _headed(head, scope.acting_in(self._run))
         with self._lock:
             for length, (told, place) in reversed(self._bodies.items()):
                 if (
@@ -88,15 +91,16 @@ class Conversation:
     def depth(self, asked: Asked) -> int:
         """How many of a request's messages this run has told."""
         with self._lock:
-            return self._known(self._places_of(asked, [_key(message) for message in asked.messages]))
+            places = self._places_of(asked, [_key(message) for message in asked.messages])
+            return self._known(places, _name(scope.acting_in(self._run)))
 
     def _places_of(self, asked: Asked, keys: list[str], place: str = "") -> list[str]:
         """For each message the hash of all up to it, and of what the request goes on with."""
         place = place or self._after.get(asked.previous) or self._after.get(asked.conversation) or ""
         return [place := digest(place, key) for key in keys] or [place]
 
-    def _known(self, places: list[str]) -> int:
-        return max((n for n, place in enumerate(places, 1) if place in self._places), default=0)
+    def _known(self, places: list[str], agent: str) -> int:
+        return max((n for n, place in enumerate(places, 1) if place in self._places[agent]), default=0)
 
     def asked(self, asked: Asked, *, prefix: Prefix | None = None, head: bytes = b"", listed: bytes = b"") -> Request:
         """A request is on its way: tell what is new in it. Of one that `goes_on`, ``asked`` has what follows the
@@ -106,9 +110,9 @@ class Conversation:
         with self._lock:
             keys = [_key(message) for message in asked.messages]
             places = self._places_of(asked, keys, prefix.place if prefix else "")
-            known = self._known(places)
+            known = self._known(places, _name(acting))
             if listed and (not keys or asked.messages[-1].get("role") != "assistant"):
-                self._bodies[len(listed) - 1] = (_hash(head, listed[:-1]), places[-1])
+                self._bodies[len(listed) - 1] = (_hash(_headed(head, acting), listed[:-1]), places[-1])
                 if len(self._bodies) > _MOST_BODIES:
                     self._bodies.popitem(last=False)
             who = self._run.agent if acting is None else acting.agent
@@ -116,7 +120,7 @@ class Conversation:
             if who == (self._run.agent or self._first):
                 self._run.offer(asked.tools)
             self._tell(asked.messages[known:], keys[known:], acting)
-            self._places.update(places)
+            self._places[_name(acting)].update(places)
             return Request(asked, places[-1], acting)
 
     def answered(
@@ -128,16 +132,16 @@ class Conversation:
         flags: Iterable[str] = (),
     ) -> None:
         """Its answer, as far as it came."""
-        agent = None if request.acting is None else request.acting.agent
         with self._lock:
-            self._settle(agent)
+            self._settle(self._whose(request.acting))
             place = request.place
             last = max(n for n, one in enumerate(answer.messages) if one.get("role") == "assistant")
             for number, message in enumerate(answer.messages):
                 key = _key(message)
                 place = digest(place, key)
-                self._keys.add(key)
-                self._places.add(place)
+                self._given.add(key)
+                self._keys[_name(request.acting)].add(key)
+                self._places[_name(request.acting)].add(place)
                 if message.get("role") == "assistant":
                     final = answer if number == last else None
                     self._turn(request, message, final, logprob_kind, tuple(flags))
@@ -174,48 +178,55 @@ class Conversation:
     def forget(self) -> None:
         """The run is over: let go of what was remembered of it."""
         with self._lock:
-            for kept in (self._places, self._keys, self._after, self._bodies, self._ran):
+            for kept in (self._places, self._keys, self._given, self._after, self._bodies, self._ran):
                 kept.clear()
             self._calls = Calls()
+
+    def _whose(self, acting: Acting | None) -> str:
+        """The agent that is told: that of the request, whoever acts where its answer is read."""
+        return self._run.agent if acting is None else acting.agent
 
     def settle(self) -> None:
         """Tell the results that no request has told."""
         with self._lock:
-            self._settle(None, everyone=True)
+            self._settle("", everyone=True)
 
-    def _settle(self, agent: str | None, *, everyone: bool = False) -> None:
+    def _settle(self, agent: str, *, everyone: bool = False) -> None:
         for call_id, (call, ran) in list(self._ran.items()):
-            if everyone or call.agent == (agent or ""):
+            if everyone or call.agent == agent:
                 del self._ran[call_id]
                 self._calls.close(call)
                 self._told_result(call, ran.output, ran)
 
     def _tell(self, messages: list[Message], keys: list[str], acting: Acting | None) -> None:
         spoken = [n for n, one in enumerate(messages, 1) if one.get("role") in ("assistant", *_TOOL)]
-        told = spoken[-1] if spoken else 0
+        told, known = spoken[-1] if spoken else 0, self._keys[_name(acting)]
         for number, (message, key) in enumerate(zip(messages, keys, strict=True)):
             role = message.get("role")
             if role in _TOOL:
                 self._result(message, acting)
-            elif key in self._keys and (number < told or role == "system"):
+            elif key in known and (number < told or role == "system"):
                 continue
             elif role == "assistant":
-                self._history(message, acting)
+                self._history(message, acting, given=key in self._given)
             else:
                 self._said(message, acting)
-            self._keys.add(key)
+            known.add(key)
 
     def _said(self, message: Message, acting: Acting | None) -> None:
         text, _ = values.text_of(message.get("content"))
         role = values.word(message.get("role"))
         if not self._run.told_by_hand(role, text):
-            agent = None if acting is None else acting.agent
+            agent = self._whose(acting)
             self._run.message(role, message.get("content"), name=values.word(message.get("name")), agent=agent)
             self._run.told_by_hand(role, text)
 
-    def _history(self, message: Message, acting: Acting | None) -> None:
-        agent = None if acting is None else acting.agent
-        calls = [self._calls.asked(call, agent or "")[0] for call in _calls_of(message)]
+    def _history(self, message: Message, acting: Acting | None, *, given: bool) -> None:
+        """An answer of an earlier run, or one ``given`` in this run by another agent: its calls are known."""
+        agent = self._whose(acting)
+        calls = list(_calls_of(message))
+        if not given:
+            calls = [self._calls.asked(call, agent)[0] for call in calls]
         text = message.get("content") or message.get("refusal")
         self._run.model(text=text, tool_calls=calls, agent=agent, flags=(HISTORY,))
 
@@ -227,8 +238,8 @@ class Conversation:
         kind: LogprobKind | None,
         flags: tuple[str, ...],
     ) -> None:
-        asked, acting = request.asked, request.acting or Acting()
-        made = [self._calls.asked(call, acting.agent) for call in _calls_of(message)]
+        asked, acting, agent = request.asked, request.acting or Acting(), self._whose(request.acting)
+        made = [self._calls.asked(call, agent) for call in _calls_of(message)]
         again = ("call_id_reused",) if any(reused for _, reused in made) else ()
         several = ("other_choices",) if answer and answer.choices > 1 else ()
         found = answer or Answered()
@@ -250,7 +261,7 @@ class Conversation:
             response_id=found.response_id,
             lineage=acting.lineage,
             policy_version=acting.policy_version,
-            agent=None if request.acting is None else acting.agent,
+            agent=agent,
             flags=(*again, *several, *flags),
         )
 
@@ -260,7 +271,7 @@ class Conversation:
         if (told and self._run.told_by_hand("tool", told)) or doubts == ("repeated_result",):
             return
         if call is None:
-            agent = None if acting is None else acting.agent
+            agent = self._whose(acting)
             self._run.tool(call_id=told, name=name, output=message.get("content"), agent=agent, flags=doubts)
             return
         _, ran = self._ran.pop(call.call.id, (call, None))
@@ -275,9 +286,17 @@ class Conversation:
             output=output,
             error=why,
             duration_ns=duration,
-            agent=call.agent or None,
+            agent=call.agent or self._run.agent,
         )
         self._run.told_by_hand("tool", call.call.id)
+
+
+def _name(acting: Acting | None) -> str:
+    return "" if acting is None else acting.agent
+
+
+def _headed(head: bytes, acting: Acting | None) -> bytes:
+    return _name(acting).encode("utf-8", "replace") + b"\n" + head
 
 
 def _hash(head: bytes, listed: bytes) -> str:

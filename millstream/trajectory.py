@@ -130,8 +130,8 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, dict=Tru
 
     @cached_property
     def orphans(self) -> tuple[ToolReturned, ...]:
-        """Tool results that answer no call of this run; kept, never given to a chat template."""
-        asked = {c.id for r in self.responses for c in r.tool_calls}
+        """Tool results that answer no call of this run or its history; kept, never given to a chat template."""
+        asked = {c.id for e in self.events if isinstance(e, ModelResponded) for c in e.tool_calls}
         return tuple(e for e in self.events if isinstance(e, ToolReturned) and e.call_id not in asked)
 
     @property

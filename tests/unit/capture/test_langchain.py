@@ -222,9 +222,11 @@ def test_a_graph_that_waits_for_a_person_is_one_run(chat, client, handler, model
     events = told()
     assert len(of(events, TrajectoryStarted)) == 1
     assert story(events) == [
+        ("user", "go"), ("model", "plan", ()),
         ("user", "go"), ("model", "plan", ()), ("user", "yes"), ("model", "done", ()), ("end", "done"),
     ]  # fmt: skip
-    assert [e.agent for e in of(events, ModelResponded)] == ["plan", "act"]
+    steps = [(e.agent, e.flags) for e in of(events, ModelResponded)]
+    assert steps == [("plan", ()), ("act", ("history",)), ("act", ())]
 
 
 def test_sub_agents_have_their_names(chat, client, handler, model, told):

@@ -130,7 +130,7 @@ def test_a_workflow_is_a_run_by_every_way_of_running_it(chat, client, within, to
 
 
 def test_a_handoff_begins_a_segment_of_the_other_agent(chat, client, within, told):
-    """Each step has its agent; the transfer is the first agent's call; nothing is told twice."""
+    """Each step has its agent; the transfer is the first agent's call; the other's segment begins with what it read."""
 
     async def workflow(model):
         north = agents.Agent(name="north", instructions="You know the north.", model=model)
@@ -143,15 +143,19 @@ def test_a_handoff_begins_a_segment_of_the_other_agent(chat, client, within, tol
     )
     assert within(workflow) == "3 degrees"
     assert client.flush()
-    assert story(told()) == [
+    events = told()
+    assert story(events) == [
         ("boss", "system", "Hand over."),
         ("boss", "user", "Oslo?"),
         ("boss", "model", "", ("h",)),
         ("north", "system", "You know the north."),
+        ("north", "user", "Oslo?"),
+        ("north", "model", "", ("h",)),
         ("boss", "tool", "h", '{"assistant": "north"}'),
         ("north", "model", "3 degrees", ()),
         ("", "end", "done"),
     ]
+    assert [e.flags for e in of(events, ModelResponded)] == [(), ("history",), ()]
 
 
 def test_an_agent_as_a_tool_is_a_part_of_the_run(chat, client, within, told):

@@ -558,6 +558,38 @@ def test_sub_agents_have_their_own_segment_and_policy(run_async, chat, told):
     assert heard == {"q": "boss", "north": "north", "south": "south"}
 
 
+def test_a_segment_is_what_its_agent_read(sync, chat, told):
+    """A handoff with the conversation so far: the other agent's segment has it as history, each segment once."""
+    client, sdk = sync
+    chat.script(answering(completion(calls=CALLS[:1])), answering(completion("3.")), answering(completion("Bye.")))
+    with sdk.start_run("weather", agent="boss") as run:
+        first = client.chat.completions.create(model="m", messages=ASK).choices[0].message
+        given = [ASK[1], first, {"role": "tool", "tool_call_id": "a", "content": "3 degrees"}]
+        with run.as_agent("north"):
+            system = {"role": "system", "content": "You know the north."}
+            answer = client.chat.completions.create(model="m", messages=[system, *given]).choices[0].message
+            asked = [system, *given, answer, {"role": "user", "content": "Thanks."}]
+            client.chat.completions.create(model="m", messages=asked)
+    assert sdk.flush()
+    events = sorted((e for e in told() if e.seq is not None), key=lambda e: e.seq)
+    mine = [e for e in events if e.agent == "north"]
+    assert story(mine) == [
+        ("system", "You know the north."),
+        ("user", ASK[1]["content"]),
+        ("model", "", (("a", "weather", "Oslo"),)),
+        ("model", "3.", ()),
+        ("user", "Thanks."),
+        ("model", "Bye.", ()),
+    ]
+    assert [e.flags for e in mine if isinstance(e, ModelResponded)] == [("history",), (), ()]
+    assert story([e for e in events if e.agent == "boss"]) == [
+        *WHOLE[:2],
+        ("model", "", (("a", "weather", "Oslo"),)),
+        ("tool", "a", "3 degrees"),
+        ("end", "done"),
+    ]
+
+
 def test_a_stream_read_in_another_thread_belongs_to_the_run_that_asked(sync, chat, told):
     """The scope is that of the request, wherever the answer is read."""
     client, sdk = sync
