@@ -33,22 +33,36 @@ LOCK = "regrade.lock"
 
 
 @contextmanager
+def alone(runtime: Runtime) -> Iterator[None]:
+    """Nobody else regrades this data meanwhile. Raises `SettingsError` while somebody does."""
+    from millstream.adapters.lock import RunnerLock, holder
+
+    path = runtime.loaded.data / LOCK
+    try:
+        lock = RunnerLock(path).acquire()
+    except SettingsError:
+        raise SettingsError(
+            f"pid {holder(path) or 'unknown'} regrades this data now: another `millstream regrade`, or a running `up` "
+            "that grades what a judge had missed; try again when it is done"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
 def regrading(runtime: Runtime, grader: str, since_ms: int) -> Iterator[Regrading]:
     """A regrade by one grader of the settings, alone on this data. Raises `SettingsError` for an unknown
     grader, for feedback (people give it, no grader) and while another regrade runs.
     """
-    from millstream.adapters.lock import RunnerLock
-
     if grader == feedback.NAME or grader.startswith(feedback.NAME + "."):
         raise SettingsError(f"{grader!r} is what people and outcomes say; there is nothing to grade again")
     graders = runtime.one_grader(grader)
     runtime.on_close(graders.close)
-    lock = RunnerLock(runtime.loaded.data / LOCK).acquire()
-    try:
+    with alone(runtime):
         recalls = LedgerReader(runtime.log).refresh().recalls
         yield Regrading(runtime.log, graders, since_ms=since_ms, recalls=recalls)
-    finally:
-        lock.release()
 
 
 def running(runtime: Runtime) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from millstream.bootstrap.evidence import LOCK
+from millstream.bootstrap.evidence import alone
 from millstream.graders.running import GraderSet
 from millstream.streams.second_tries import SecondTries
 
@@ -27,16 +27,14 @@ def second_tries(runtime: Runtime) -> list[SecondTries]:
         return []
 
     @contextmanager
-    def alone(name: str) -> Iterator[GraderSet]:
-        from millstream.adapters.lock import RunnerLock
-
-        with RunnerLock(runtime.loaded.data / LOCK):
+    def opened(name: str) -> Iterator[GraderSet]:
+        with alone(runtime):
             graders = runtime.one_grader(name)
             try:
                 yield graders
             finally:
                 graders.close()
 
-    made = SecondTries(runtime.log, epochs, alone, retry_s)
+    made = SecondTries(runtime.log, epochs, opened, retry_s)
     runtime.on_close(made.close)
     return [made]

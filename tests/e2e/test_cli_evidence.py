@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
+
+from millstream.adapters.lock import RunnerLock
 
 RUNS = 160
 SETTINGS = """[graders]
@@ -151,3 +154,12 @@ def test_a_regrade_beside_a_running_up_says_whose_graders_are_old(played):
         done = played.run("regrade", "--grader", "right")
         assert done.returncode == 0
         assert f"`up` (pid {process.pid}) grades new runs by right as it was when it began" in done.stderr
+
+
+def test_two_regrades_never_run_side_by_side(played):
+    """The second is told who is at it and what that may be, and appends nothing."""
+    before = played.json("audit")["cut"]
+    with RunnerLock(played.data / "regrade.lock"):
+        done = played.run("regrade", "--grader", "right")
+        assert (done.returncode, f"pid {os.getpid()} regrades this data now" in done.stderr) == (2, True)
+    assert played.json("audit")["cut"] == before
