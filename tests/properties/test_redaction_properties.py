@@ -10,7 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from millstream.capture.edge import Edge
 from millstream.capture.redaction import Redactor
+from millstream.codec import decode
+from millstream.events import EventId, ModelResponded, ToolCall, TrajectoryId
 from millstream.settings import Capture
 
 ALL = ("secrets", "entropy", "email", "phone", "card", "iban", "ip")
@@ -114,6 +117,22 @@ def test_the_look_before_is_never_wrong(redactor, value):
     encoded = msgspec.json.encode(value)
     if not redactor.suspects(encoded):
         assert redactor.tree(value) == value
+
+
+@given(text=texts, value=values, size=st.integers(0, 400))
+def test_an_event_that_passed_the_edge_passes_it_unchanged(text, value, size):
+    """Redacted, cut or full of media: what is stored is what would be stored again, to the byte."""
+    edge = Edge(Capture(redact=ALL, max_text_bytes=500))
+    arguments = {"v": json.loads(storable(json.dumps(value, ensure_ascii=False)))}
+    image = f"data:image/png;base64,{'iVBORw0K' * 40}" if size % 3 else ""
+    one = ModelResponded(
+        id=EventId("e"),
+        trajectory_id=TrajectoryId("t"),
+        text=storable(text) + image + "word " * size,
+        tool_calls=(ToolCall(id="c", name="f", arguments=arguments, arguments_raw=storable(text)),),
+    )
+    line = edge.encode(one)
+    assert Edge(Capture(redact=ALL, max_text_bytes=500)).encode(decode(line)) == line
 
 
 HOSTILE = {

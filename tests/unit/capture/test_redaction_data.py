@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from millstream.capture.importers.reading import Row, rows
+from millstream.capture.blobs import Blobs
+from millstream.capture.importers.base import import_paths
+from millstream.capture.importers.reading import Row, RowProblem, rows
 from millstream.capture.redaction import Redactor
+from millstream.capture.shared import Shared
+from millstream.media import references
 from millstream.settings import Capture
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
@@ -74,3 +81,26 @@ def test_what_is_found_in_the_other_files_is_meant():
     assert found["card"] == found["iban"] == 0
     assert found["token"] <= 8
     assert found["password"] <= 2
+
+
+@pytest.mark.parametrize(
+    "path", ["nemo_gym/resources_servers/circle_click/example_rollouts.jsonl", "inspect_ai/log_images.json"]
+)
+def test_images_of_real_runs_become_references(path, tmp_path):
+    """No base64 is left, each reference's bytes are those of the file, and they begin as an image of its type does."""
+    text = (DATA / path).read_text(encoding="utf-8")
+    given = {
+        hashlib.sha256(base64.b64decode(one)).hexdigest() for one in re.findall(r";base64,([A-Za-z0-9+/=]+)", text)
+    }
+    blobs = Blobs(tmp_path)
+    lines = [
+        item.value for item in import_paths([DATA / path], shared=Shared(blobs)) if not isinstance(item, RowProblem)
+    ]
+    found = [one for line in lines for one in references(line.decode())]
+    assert found
+    assert not any(b";base64," in line for line in lines)
+    assert {one.sha256 for one in found} <= given
+    for one in found:
+        data = blobs.get(one.sha256)
+        assert len(data) == one.size
+        assert data.startswith({"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff"}[one.media_type])

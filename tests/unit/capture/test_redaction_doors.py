@@ -14,10 +14,12 @@ from millstream.adapters.sqlite import open_sqlite
 from millstream.capture.client import Client
 from millstream.capture.gateway import JSON, Gateway
 from millstream.capture.importers.base import Options, import_into
+from millstream.capture.proxy.reading import Seen
+from millstream.capture.proxy.recorder import Recorder
 from millstream.codec import encode
 from millstream.events import EventId, ToolReturned, TrajectoryId
 from millstream.serving import Request
-from millstream.settings import Capture, GatewaySettings
+from millstream.settings import Capture, GatewaySettings, Settings
 
 SECRET = "sk-proj-abcdefGHIJ0123456789"
 MAIL = "ann.secretive@example.com"
@@ -94,3 +96,28 @@ def test_what_a_server_takes_out_is_a_metric(log):
     assert asyncio.run(gateway.events(request)).status == 200
     for kind in ("openai_key", "email"):
         assert meter.registry.get_sample_value("millstream_redacted_total", {"kind": kind}) == 2
+
+
+def test_the_proxy(log, tmp_path, kept):
+    """What a call sent and what came back, and neither the caller's key nor its cookie."""
+    client = Client(log, RULES, tmp_path / "spool")
+    recorder = Recorder(client, Settings(capture=RULES))
+    answer = {"id": "r", "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}}]}
+    headers = [(b"authorization", b"Bearer callers-own-key-0123456789"), (b"cookie", b"session=callers-own-cookie")]
+    recorder.record(
+        Seen(
+            api="chat",
+            headers=headers,
+            began_ns=1,
+            ended_ns=2,
+            sent=[json.dumps({"model": "m", "messages": [{"role": "user", "content": TEXT}]}).encode()],
+            status=200,
+            answer_headers=[(b"content-type", b"application/json")],
+            came=[json.dumps(answer).encode()],
+            ending="whole",
+        )
+    )
+    assert client.flush(10)
+    assert_clean(kept())
+    assert b"callers-own" not in kept()
+    client.close()
