@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
+import itertools
 import json
 import struct
 import tempfile
@@ -21,20 +22,24 @@ from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from millstream import metrics
 from millstream.adapters.kafka_records import unpack
 from millstream.adapters.otlp_requests import decoded as protobuf_decoded
+from millstream.adapters.prometheus import PrometheusMeter
 from millstream.capture import otlp
 from millstream.capture.edge import Edge
 from millstream.capture.gateway import unzipped
 from millstream.capture.importers.base import Options, import_paths
 from millstream.capture.importers.reading import RowProblem, decoded
+from millstream.capture.proxy.reading import Seen
+from millstream.capture.proxy.recorder import Recorder
 from millstream.capture.raw import RawEdge
 from millstream.codec import decode, decode_lines, encode
 from millstream.console import dead_letters
 from millstream.dialects import openai_calls
 from millstream.dialects.reading import DIALECTS, lines_of, mapped
 from millstream.errors import EventError, PositionLost, SettingsError, Unavailable
-from millstream.events import CLOSE_OPEN, NO_RUN, EventId, FeedbackGiven, Tick
+from millstream.events import CLOSE_OPEN, NO_RUN, AnyEvent, EventId, FeedbackGiven, Tick
 from millstream.graders.files import grade_lines, read_tasks
 from millstream.graders.hosted.parsing import parse
 from millstream.graders.judges import reading as judging
@@ -44,7 +49,7 @@ from millstream.ledger import policy_events
 from millstream.ndjson import filled
 from millstream.ports import Output, Record
 from millstream.serving import Refusal, Request
-from millstream.settings import Assembly, BufferSettings, Capture, RewardSettings
+from millstream.settings import Assembly, BufferSettings, Capture, RewardSettings, Settings
 from millstream.streams import assembly_state
 from millstream.streams.assembly import Assembler
 from millstream.streams.buffering import BufferingStage
@@ -303,6 +308,38 @@ def openai(data: bytes) -> None:
                 openai_calls.asked(api, document)  # type: ignore[arg-type]
 
 
+class _Sink:
+    """Takes events of a recorder as a log's edge would."""
+
+    def __init__(self) -> None:
+        self.edge = Edge(CAPTURE)
+
+    def put(self, event: AnyEvent, size: int) -> bool:
+        assert size > 0
+        decode(self.edge.encode(event))
+        return True
+
+    def close(self) -> bool:
+        return True
+
+
+def proxy(data: bytes) -> None:
+    """A call that passed the proxy: its request, its answer, both, in every coding."""
+    counted = PrometheusMeter(metrics.CAPTURED)
+    recorder = Recorder(_Sink(), Settings(), counted)
+    asked, told = b'{"model":"m","messages":[{"role":"user","content":"q"}]}', b'data: {"choices":[]}\n\n'
+    for api, kind, coding in itertools.product(
+        ("chat", "responses"), (b"application/json", b"text/event-stream"), (b"", b"gzip")
+    ):
+        answer = [(b"content-type", kind), (b"content-encoding", coding)]
+        for sent, came in ((data, told), (asked, data), (data, data)):
+            headers = [(b"content-encoding", coding), (b"x-millstream-trajectory", data[:40])]
+            recorder.record(
+                Seen(api=api, headers=headers, began_ns=1, sent=[sent], status=200, answer_headers=answer, came=[came])  # type: ignore[arg-type]
+            )
+    assert b'why="error"' not in counted.page()
+
+
 def rows(data: bytes) -> None:
     """Files of tasks and of answers to grade."""
     with contextlib.suppress(SettingsError):
@@ -504,5 +541,6 @@ TARGETS: Final[dict[str, Target]] = {
     "buffering": Target(buffering, _grade_seeds),
     "letters": Target(letters, _letters),
     "openai": Target(openai, _streams),
+    "proxy": Target(proxy, _streams),
     "rows": Target(rows, _any("tasks.jsonl", "answers.jsonl", "chats.jsonl")),
 }

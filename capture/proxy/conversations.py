@@ -19,12 +19,13 @@ from millstream.events import EndReason, new_id
 
 
 class Run(Struct, kw_only=True, eq=False):
-    """An open run. ``times``: how often each message was told in it; ``last``: the name of its last event;
-    ``unanswered``: calls of its tools without a result; ``touched_s``: when its last call ended. ``reason`` and
-    ``error``: how it ends if nothing more comes.
+    """An open run. ``named``: by its caller. ``times``: how often each message was told in it; ``last``: the name of
+    its last event; ``unanswered``: calls of its tools without a result; ``touched_s``: when its last call ended.
+    ``reason`` and ``error``: how it ends if nothing more comes.
     """
 
     id: str
+    named: bool = False
     flags: tuple[str, ...] = ()
     begun: bool = False
     times: dict[str, int] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class Conversations:
         prompt = links[-1] if links else ""
         whole = not (asked.previous or asked.conversation)
         if trajectory:
-            run = self._runs.get(trajectory) or Run(id=trajectory)
+            run = self._runs.get(trajectory) or Run(id=trajectory, named=True)
             self._take_answer(run, self._answer_before(asked, links))
         else:
             run = self._continued(asked, links)

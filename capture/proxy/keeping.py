@@ -23,11 +23,12 @@ _SCHEMA: Final = 1
 
 class _Run(Struct, kw_only=True, omit_defaults=True):
     """``touched_ns``: when its last call ended, since 1970. ``answers``: the names of each, and whether it was gone on
-    from. ``failed``, ``named``: hashes of requests, and conversations.
+    from. ``failed``: hashes of requests.
     """
 
     id: str
     touched_ns: int
+    named: bool = False
     flags: tuple[str, ...] = ()
     times: dict[str, int] = field(default_factory=dict)
     last: str = ""
@@ -35,7 +36,7 @@ class _Run(Struct, kw_only=True, omit_defaults=True):
     reason: EndReason = "done"
     answers: list[tuple[list[str], bool]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    named: list[str] = field(default_factory=list)
+    conversations: list[str] = field(default_factory=list)
 
 
 class _Kept(Struct, kw_only=True):
@@ -66,6 +67,7 @@ def _kept(book: Conversations, run: Run, touched_ns: int) -> _Run:
     return _Run(
         id=run.id,
         touched_ns=touched_ns,
+        named=run.named,
         flags=run.flags,
         times=run.times,
         last=run.last,
@@ -73,7 +75,7 @@ def _kept(book: Conversations, run: Run, touched_ns: int) -> _Run:
         reason=run.reason,
         answers=list(answers.values()),
         failed=[name for name, one in book.failures.items() if one is run],
-        named=[name for name, one in book.named.items() if one is run],
+        conversations=[name for name, one in book.named.items() if one is run],
     )
 
 
@@ -102,6 +104,7 @@ def take(book: Conversations, folder: Path, clock_s: float, now_ns: int) -> int:
 def _restore(book: Conversations, kept: _Run, touched_s: float) -> None:
     run = Run(
         id=kept.id,
+        named=kept.named,
         flags=kept.flags,
         begun=True,
         times=kept.times,
@@ -111,5 +114,5 @@ def _restore(book: Conversations, kept: _Run, touched_s: float) -> None:
         reason=kept.reason,
     )
     names = [name for names, _ in kept.answers for name in names]
-    run.known_by.update(names, kept.failed, kept.named)
-    book.restore(run, [(known, Answer(run, taken)) for known, taken in kept.answers], kept.failed, kept.named)
+    run.known_by.update(names, kept.failed, kept.conversations)
+    book.restore(run, [(known, Answer(run, taken)) for known, taken in kept.answers], kept.failed, kept.conversations)

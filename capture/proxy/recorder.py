@@ -187,7 +187,8 @@ class Recorder:
             book.answered(place, asked, found.answered.messages, found.answered.response_id)
         run.touched_s = self._clock()
         for gone in book.grown(run, before):
-            self._end(gone)
+            if not gone.named:  # a named one can still go on
+                self._end(gone)
         if labels.end is not None:
             book.over(run)
         if self._meter is not None:

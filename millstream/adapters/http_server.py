@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 HEALTH: Final = "/health"
 MAX_HEADER_BYTES: Final = 65_536
 """Of all headers of a request together."""
+_KEEP_S: Final = 30
+"""A connection without a request is kept longer than clients keep theirs (5 s): none is closed under a call."""
 _log = logging.getLogger("millstream.serve")
 
 
@@ -69,6 +71,7 @@ class Server:
             access_log=False,
             server_header=False,
             date_header=rest is None,
+            timeout_keep_alive=_KEEP_S,
             lifespan="off" if rest is None else "on",
             limit_concurrency=door.rules.max_connections,
             timeout_graceful_shutdown=door.rules.stop_timeout_s,

@@ -129,6 +129,17 @@ def test_history_is_context_and_not_trained(story: Any, tokenizer: Any) -> None:
     assert "hello" in tokenizer.decode(found.ids)
 
 
+def test_a_call_that_failed_is_neither_shown_nor_trained(story: Any, tokenizer: Any) -> None:
+    """What a server gave before it broke off stands between no two turns, and is no step."""
+    told = story().user("2+2?").says("I th", flags=("call_failed", "broken_off")).says("4").rollout()
+    (found,) = rendered(told, tokenizer)
+    assert trained(found, tokenizer) == ["4<|im_end|>"]
+    assert "I th" not in tokenizer.decode(found.ids)
+    assert [step.response.text for step in told.trajectory.steps] == ["4"]
+    nothing = story().user("a").says("b", flags=("call_failed",)).rollout()
+    assert rendered_sequences(nothing, tokenizer) == "no_response"
+
+
 def test_text_that_was_not_the_policys_own_is_dropped(story: Any, tokenizer: Any) -> None:
     """A cut response, or a call whose arguments are no JSON, cannot be shown as it was sampled."""
     cut = story("cut").user("a").says("half", truncated=Truncated(length=9, sha256="0")).rollout()

@@ -263,6 +263,17 @@ def test_memory_is_bounded():
     assert (len(book), book._size, book.answers, book.failures, book.named) == (0, 0, {}, {}, {})
 
 
+def test_a_named_run_that_was_forgotten_goes_on():
+    """It is not ended for want of memory; what is told again is told once."""
+    desk, name = Desk(remember=20), {"X-Millstream-Trajectory": "run-1"}
+    told = desk.chat([user("q")], calls("c1"), headers=name)
+    for n in range(20):
+        desk.chat([user(f"{n}")], "a")
+    assert "run-1" not in [run.id for run in desk.recorder.conversations]
+    desk.chat([*told, result("c1", "1")], "done", headers={**name, "X-Millstream-End": "done"})
+    assert desk.told()[0] == ("complete", ["start", "user:q", ">[c1]", "c1=1", ">done", "end:done"])
+
+
 def test_a_run_is_not_over_while_a_call_is_under_way(desk):
     """A long answer is no silence."""
     told = desk.chat([user("q")], "a")
