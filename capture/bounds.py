@@ -79,6 +79,20 @@ def each_text(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
+def shallow(value: Any, levels: int) -> Any:
+    """A JSON value in which what lies deeper than so many levels is a text of JSON ('' where none can be made)."""
+    if not isinstance(value, dict | list | tuple):
+        return value
+    if not levels:
+        try:
+            return msgspec.json.encode(value).decode()
+        except (RecursionError, UnicodeEncodeError):
+            return ""
+    if isinstance(value, dict):
+        return {name: shallow(item, levels - 1) for name, item in value.items()}
+    return [shallow(item, levels - 1) for item in value]
+
+
 def rewritten(event: AnyEvent, change: Callable[[dict[str, Any]], dict[str, Any]]) -> AnyEvent:
     """The event with ``change`` applied to all its members but those that say what it is."""
     tree = msgspec.to_builtins(event)

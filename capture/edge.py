@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from millstream import settings
-from millstream.capture.bounds import bound_texts, flagged, measured_main, rewritten
+from millstream.capture.bounds import bound_texts, flagged, measured_main, rewritten, shallow
 from millstream.capture.media import Extractor, may_hold
 from millstream.capture.redaction import Redactor
 from millstream.capture.shared import Shared
@@ -23,6 +23,8 @@ from millstream.repair import sound_event
 
 _MARGIN = 8192
 """Bytes kept beside the final cut until secrets are out, so that none is split by it."""
+_LEVELS = 32
+"""Levels of lists and objects that stay when an event is nested too deeply."""
 _REMEMBERED = 10_000
 _encode = msgspec.json.Encoder().encode
 
@@ -39,7 +41,22 @@ class Edge:
         self._redacted: OrderedDict[str, None] = OrderedDict()
 
     def encode(self, event: AnyEvent) -> bytes:
-        """One line of NDJSON without its line break, at most ``max_event_bytes`` long."""
+        """One line of NDJSON without its line break, at most ``max_event_bytes`` long.
+
+        What is nested deeper than this process can walk is kept as a text of JSON (flag ``flattened``).
+        """
+        try:
+            return self._encoded(event)
+        except RecursionError:
+            return self._flattened(event)
+
+    def _flattened(self, event: AnyEvent) -> bytes:
+        try:
+            return self._encoded(flagged(rewritten(event, lambda told: shallow(told, _LEVELS)), "flattened"))
+        except RecursionError:
+            return _encode(_bare(event, "too_deep_emptied"))
+
+    def _encoded(self, event: AnyEvent) -> bytes:
         try:
             data = _encode(event)
         except UnicodeEncodeError:
@@ -95,8 +112,13 @@ class Edge:
             data = _encode(event)
             if len(data) <= self._event_bytes:
                 return data
-        bare = type(event)(id=event.id, trajectory_id=event.trajectory_id, producer=event.producer, seq=event.seq)
-        return _encode(flagged(replace(bare, time_ns=event.time_ns), "too_large_emptied"))
+        return _encode(_bare(event, "too_large_emptied"))
+
+
+def _bare(event: AnyEvent, flag: str) -> AnyEvent:
+    """An event that says no more than what it is and where it stands."""
+    bare = type(event)(id=event.id, trajectory_id=event.trajectory_id, producer=event.producer, seq=event.seq)
+    return flagged(replace(bare, time_ns=event.time_ns), flag)
 
 
 def _without_own_ids(event: AnyEvent) -> AnyEvent:

@@ -52,8 +52,11 @@ class EventStream:
         if line:
             name, _, value = line.partition(b":")
             if name == b"data":
-                self._data.append(value.removeprefix(b" "))
-                self._size += len(value)
+                self._size += len(value) + 1
+                if self._size <= self._max_bytes:
+                    self._data.append(value.removeprefix(b" "))
+                else:
+                    self._data = []
             return None
         data, self._data = self._data, []
         size, self._size = self._size, 0

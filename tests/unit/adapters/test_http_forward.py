@@ -11,11 +11,11 @@ import time
 import pytest
 from services.upstream import Upstream, reply, stream
 
-from millstream.adapters.http_forward import Forwarder
+from millstream.adapters.http_forward import Forwarder, _target
 from millstream.adapters.http_forward import Upstream as Target
 from millstream.adapters.http_server import Server
 from millstream.errors import SettingsError
-from millstream.serving import Door, Route, json_response
+from millstream.serving import Door, Refusal, Route, json_response
 from millstream.settings import ProxySettings, ServeSettings
 
 TOKEN = "a-token-of-some-length"
@@ -234,6 +234,7 @@ def test_only_codings_that_can_be_read_are_asked_for(proxy, fresh):
         "/v1/..%2fadmin",
         "/v1/.%2E%5cadmin",
         "/..;/../admin",
+        "/v1/%" + "25" * 8 + "2e%" + "25" * 8 + "2e/admin",
         "*",
     ],
 )
@@ -242,6 +243,14 @@ def test_a_target_that_leaves_the_upstream_is_refused(proxy, fresh, target):
     host = f"localhost:{proxy.port}"
     assert b" 400 " in raw(proxy, f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())[:20]
     assert fresh.seen == []
+
+
+def test_a_path_escaped_over_and_over_holds_up_nobody():
+    """60 kB of escapes of escapes: refused before they are looked behind one by one, which took seconds."""
+    began = time.process_time()
+    with pytest.raises(Refusal, match="escaped"):
+        _target(b"/v1/models", "/v1/%" + "25" * 30_000)
+    assert time.process_time() - began < 0.1
 
 
 @pytest.mark.parametrize("method", ["CONNECT", "TRACE"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.capture.bounds import cut
+from millstream.capture.bounds import cut, shallow
 from millstream.capture.edge import Edge
 from millstream.codec import decode_lines
 from millstream.events import (
@@ -190,3 +190,35 @@ def test_large_sampling_settings_are_bounded():
     assert len(cut_short.sampling["stop"]) < 2100
     dropped = through(edge, event(ModelResponded, text="4", sampling={"logit_bias": bias}))
     assert (dropped.text, dropped.sampling, dropped.flags) == ("4", {}, ("sampling_dropped",))
+
+
+def nested(levels, leaf):
+    value = leaf
+    for number in range(levels):
+        value = {"a": value} if number % 2 else [value]
+    return {"x": value}
+
+
+@pytest.mark.parametrize("levels", [30, 200, 450, 600, 900, 940, 5000])
+@pytest.mark.parametrize(
+    "leaf", ["word", "password=hunter2hunter", "x" * 200_000, "data:image/png;base64," + "A" * 400]
+)
+def test_what_is_nested_too_deeply_becomes_a_text_and_its_secrets_go(levels, leaf):
+    """No depth that a process can make raises or lets a secret through; what is told is told as far as it can be."""
+    one = event(ModelResponded, text="4", tool_calls=(ToolCall(id="c", name="calc", arguments=nested(levels, leaf)),))
+    made = through(Edge(Capture()), one)
+    line = Edge(Capture()).encode(one)
+    assert b"hunter2" not in line
+    assert b"A" * 400 not in line
+    assert (made.id, made.trajectory_id) == ("e", "t")
+    if levels == 30:
+        assert not {"flattened", "too_deep_emptied"} & set(made.flags)
+    if "flattened" in made.flags:
+        assert (made.text, made.tool_calls[0].name) == ("4", "calc")
+
+
+def test_flattened_values_are_as_shallow_as_they_are_told_to_be():
+    """Above the cut nothing changes; below it the value is the text of its JSON."""
+    assert shallow({"a": [1, {"b": [2]}], "c": "x"}, 2) == {"a": [1, '{"b":[2]}'], "c": "x"}
+    assert shallow([[1]], 0) == "[[1]]"
+    assert shallow(5, 0) == 5

@@ -306,6 +306,23 @@ def test_our_own_events_come_in_by_lines(served, log):
     assert (json.loads(line)["content"], headers) == ("[REDACTED:openai_key]", {"dialect": "millstream"})
 
 
+@pytest.mark.parametrize("levels", [500, 900, 100_000])
+def test_one_event_nested_too_deeply_costs_no_other_its_place(served, log, levels):
+    """Its neighbours are in the log; it is there flattened, or rejected by its line; its secret is nowhere."""
+    deep = '{"a":' * levels + '"password=hunter2hunter"' + "}" * levels
+    call = '{"id":"c","name":"f","arguments":' + deep + "}"
+    first = json.dumps({"kind": "MessageReceived", "id": "e1", "trajectory_id": "t", "content": "one"})
+    bad = '{"kind":"ModelResponded","id":"e2","trajectory_id":"t","tool_calls":[' + call + "]}"
+    body = "\n".join((first, bad, first.replace("one", "two").replace("e1", "e3"))).encode()
+    status, told, _ = post(served, "/v1/events", body, "application/x-ndjson")
+    answer = json.loads(told)
+    assert (status, answer["accepted"] + answer["rejected"]) == (200, 3)
+    stored = b"\n".join(line for line, _ in lines(log))
+    assert b'"one"' in stored
+    assert b'"two"' in stored
+    assert b"hunter2" not in stored
+
+
 def test_secrets_are_out_and_json_stays_json(served, log):
     """Inside a text that is JSON, too: the messages can still be read, the key is gone."""
     told = chat(1, None, [said("user", "use sk-" + "b" * 30)], [said("assistant", "ok")])

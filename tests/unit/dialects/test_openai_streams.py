@@ -155,6 +155,19 @@ def test_events_are_the_same_wherever_the_bytes_are_cut(payloads, end, data):
     assert [*found, *stream.rest()] == clean
 
 
+@pytest.mark.parametrize("line", [b"data:\n", b"data: x\n", b"data: " + b"x" * 900 + b"\n"])
+def test_an_event_of_lines_without_end_is_not_held(line):
+    """Memory is bounded in lines of any size; the event is left out, and the next one comes."""
+    stream = EventStream(max_bytes=1000)
+    most = 0
+    for _ in range(3000):
+        assert list(stream.feed(line)) == []
+        most = max(most, sum(len(one) + 1 for one in stream._data))
+    assert most <= 1000
+    assert list(stream.feed(b"\ndata: next\n\n")) == [b"next"]
+    assert stream.left_out == 1
+
+
 def test_an_event_without_end_is_not_held():
     """What has no end is dropped at the bound, in one line or in many, and the next event is read."""
     for piece in (b"x" * 1000, b"data: " + b"x" * 1000 + b"\n"):

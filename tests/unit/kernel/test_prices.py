@@ -160,7 +160,8 @@ def message(content):
         ("version = 1", "is no price table"),
         (TABLE + "dollars = 3", "unknown field `dollars`"),
         (TABLE.replace("input = 1.0", "input = -1.0"), "Expected `float` >= 0"),
-        (TABLE.replace("input = 1.0", "input = inf"), "must be finite"),
+        (TABLE.replace("input = 1.0", "input = inf"), "<= 1000000000000"),
+        (TABLE.replace("input = 1.0", "input = 1.7e308"), "<= 1000000000000"),
         (TABLE.replace("since = 2025-07-01", "since = 2025-01-01"), "two prices of 'small-*' since 2025-01-01"),
         (TABLE.replace('currency = "EUR"', ""), "currency"),
         (TABLE.replace("since = 2025-07-01", 'since = "soon"'), "Invalid RFC3339"),
@@ -192,3 +193,17 @@ def test_cached_tokens_are_part_of_the_input_whoever_counts(told, counted):
     """OpenAI counts them in, Anthropic beside it."""
     usage = usage_of(told)
     assert (usage.input_tokens, usage.cached_tokens) == counted
+
+
+@pytest.mark.parametrize("count", [-(2**63), -1, 0, 1, 10**6, 2**63 - 1])
+@pytest.mark.parametrize("cached", [0, 7, 2**63 - 1])
+@pytest.mark.parametrize("time_ns", [-(2**63), 0, 2**63 - 1])
+def test_any_count_at_any_time_has_a_cost_that_can_be_written(write, count, cached, time_ns):
+    """The dearest table there may be, the largest counts an event may tell: a finite number, none below nothing."""
+    prices = load(write(TABLE.replace("0.5", "1e12").replace("2.0", "1e12").replace("3.0", "1e12")))
+    usage = Usage(input_tokens=count, output_tokens=count, cached_tokens=cached, reasoning_tokens=cached)
+    told = ModelResponded(
+        id=EventId("e"), trajectory_id=TrajectoryId("t"), model="small-1", time_ns=time_ns, usage=usage
+    )
+    cost = decode(prices.line(encode(told))).usage.cost
+    assert 0 <= cost < float("inf")
