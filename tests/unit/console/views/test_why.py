@@ -58,6 +58,15 @@ def test_the_text_reads_in_order(looped) -> None:
     assert "run-2" not in text
 
 
+def test_where_the_files_lie_is_told_as_the_log_has_it(looped) -> None:
+    """Relative to the data directory; an absolute place, as older logs have it, is left as it is."""
+    found = why(looped, 2, "policy")
+    assert "files: v2 in the data directory" in render(found)
+    found.version.uri = "/data/mlflow/v2"
+    assert "files: /data/mlflow/v2" in render(found)
+    assert "/data/mlflow/v2 in the data" not in render(found)
+
+
 def test_what_is_not_there_names_what_is(looped) -> None:
     """An unknown version or lineage lists the known ones."""
     with pytest.raises(SettingsError, match="no version 9; known: 1, 2"):
