@@ -25,8 +25,8 @@ from millstream.streams.rewards import RewardBook, RunReward
 class FamilyRow(Struct, frozen=True, kw_only=True):
     """One family of one lineage, by the runs of its current ``policy_version`` (the champion, else the newest
     that has runs; None: not told). ``success`` is over the ``rewarded`` of its ``runs``, with a 95 % interval
-    clustered by world; ``mean``, ``variance`` (of the population), ``lowest`` and ``highest`` are of their
-    rewards.
+    clustered by world; ``mean``, ``lowest`` and ``highest`` are of their rewards; ``variance``
+    (of the population) of the rewards mapped from their range to [0, 1], so at most 1/4 whatever the range.
     """
 
     lineage: str
@@ -107,11 +107,18 @@ def _row(asked: Asked, formula: Formula, family: str, epochs: tuple[str, ...], r
         low=_known(found, found.low) if found else None,
         high=_known(found, found.high) if found else None,
         mean=mean,
-        variance=math.fsum((reward - mean) ** 2 for reward in rewards) / len(rewards) if mean is not None else None,
+        variance=_variance([formula.to_unit(reward) for reward in rewards]),
         lowest=min(rewards, default=None),
         highest=max(rewards, default=None),
         teaches=count.teaches(asked.learnable_runs) if family else "no family",
     )
+
+
+def _variance(values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values) / len(values)
 
 
 def _known(found: Interval, end: float) -> float | None:

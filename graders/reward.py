@@ -87,7 +87,7 @@ class Formula:
         return value >= self.success_at
 
     def to_unit(self, value: float) -> float:
-        """A reward mapped from [low, high] to [0, 1], as trackers and e-processes take it."""
+        """A reward mapped from [low, high] to [0, 1], so that figures over several ranges can be compared."""
         return (value - self.low) / (self.high - self.low)
 
 

@@ -56,10 +56,10 @@ def load_hosted(file: Path, options: Mapping[str, Mapping[str, Any]], means: Mea
     name = grader_name(definition.name)
     low, high = _range(definition, options.get(name, {}), f"[graders.options.{name}]")
     made = grader(name=name, low=low, high=high)(graded(definition, means))
-    if _judged(definition) and means.bench is not None:
-        made = made.beside(means.bench.settings.concurrency)
-    if any(isinstance(part, Endpoint) for part in parts_of(definition)):
-        made = made.beside(made.side_by_side)
+    if _judged(definition):
+        made = made.beside(means.bench.settings.concurrency if means.bench else 1)
+    elif any(isinstance(part, Endpoint) for part in parts_of(definition)):
+        made = made.beside(1)
     return made.with_epoch(f"{name}@{_epoch(definition, low, high, means)[:16]}", "file")
 
 

@@ -147,3 +147,13 @@ def test_a_success_that_no_reward_or_every_reward_is_is_refused(success):
     """It lies above the low end and at most at the high one."""
     with pytest.raises(SettingsError, match="must lie above"):
         Formula.of(RewardSettings(low=LOW, high=HIGH, success=success))
+
+
+def test_how_much_rewards_vary_is_told_on_one_scale(mill):
+    """Half of the runs at each end is a variance of 1/4 in [0, 1] and in [-1.5, 2]; the mean stays raw."""
+    wide = RewardSettings(formula="feedback", low=LOW, high=HIGH)
+    for n, value in enumerate((LOW, HIGH, LOW, HIGH)):
+        mill.play(f"g{n}", ["0.0"], task=f"t{n}", world=f"w{n}", family="f", version=1)
+        mill.feedback(f"g{n}0", value)
+    (row,) = families(mill.log, [Asked("policy", wide, 32)])
+    assert (row.variance, row.mean, row.lowest, row.highest) == (pytest.approx(0.25), 0.25, LOW, HIGH)

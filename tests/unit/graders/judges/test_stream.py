@@ -10,6 +10,7 @@ from millstream.grade import GradeGiven
 from millstream.graders.hosted.means import Means
 from millstream.graders.hosted.stream import load_hosted
 from millstream.graders.judges.hosted import runner
+from millstream.graders.judges.natives import load_judges
 from millstream.graders.running import GraderSet
 from millstream.ports import Record
 from millstream.rollout import GradingFinished
@@ -78,3 +79,24 @@ def test_a_thinned_run_bears_its_probability(chat, stage, make):
     assert all(0.49 < given.propensity <= 0.5 for given in found)
     kinds = {type(given.grade).__name__ for given in found}
     assert kinds == {"Scored", "Abstained"}
+
+
+@pytest.mark.parametrize(
+    ("grader", "outside"),
+    [
+        (SCORE, True),
+        ({"type": "endpoint", "name": "theirs", "url": "http://127.0.0.1:9/grade"}, True),
+        ({"type": "multi", "name": "m", "graders": {"a": SCORE}, "calculate_output": "a"}, True),
+        ({"type": "string_check", "name": "s", "operation": "eq", "input": "a", "reference": "a"}, False),
+    ],
+)
+def test_who_asks_somebody_may_be_given_a_second_try(tmp_path, judge_of, grader, outside):
+    """A judge or an endpoint may be away; a comparison of texts never is."""
+    file = tmp_path / "grader.json"
+    file.write_text(json.dumps(grader))
+    judge = judge_of()
+    means = Means(judge=runner(judge), endpoint=lambda *_: None, bench=judge)
+    assert load_hosted(file, {}, means).outside is outside
+    (tmp_path / "judges.toml").write_text('[tone]\nkind = "score"\ncriteria = "c"\nmodel = "m"\n')
+    (native,) = load_judges(tmp_path / "judges.toml", judge)
+    assert native.outside
