@@ -5,6 +5,8 @@ Some servers count their calls from 0 in every answer, some give no ids: each ca
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -28,6 +30,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}
+        self._askers: dict[str, str] = {}
         self._open: list[Open] = []
 
     def asked(self, call: ToolCall, agent: str = "") -> tuple[ToolCall, bool]:
@@ -37,11 +40,16 @@ class Calls:
         unique = told if times == 1 else f"{told}#{times}"
         mine = replace(call, id=unique)
         self._open.append(Open(call.id, mine, agent))
+        self._askers[told] = agent
         return mine, times > 1
+
+    def askers(self, calls: Iterable[ToolCall]) -> set[str | None]:
+        """Whose models asked for these calls, by the ids they were told with; None for one that nobody did."""
+        return {self._askers.get(call.id) for call in calls}
 
     def asked_by_hand(self, call: ToolCall) -> None:
         """A call that the agent told of itself; one without an id can't be told from another."""
-        if call.id and all(one.call.id != call.id for one in self._open):
+        if call.id and call.id not in self._times and all(one.call.id != call.id for one in self._open):
             self._open.append(Open(call.id, call, by_hand=True))
 
     def answered_by_hand(self, call_id: str) -> None:
@@ -66,8 +74,3 @@ class Calls:
             return False
         self._open.remove(call)
         return True
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a call has no result yet."""
-        return bool(self._open)

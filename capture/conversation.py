@@ -9,7 +9,6 @@ never trained. After a handoff the other agent's segment so begins with what it 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,9 @@ from msgspec import Struct
 from millstream import values
 from millstream.capture import scope
 from millstream.capture.calls import Calls, Open
+from millstream.capture.remembered import Prefix, Remembered, calls_of, key_of
 from millstream.capture.scope import Acting
-from millstream.codec import content_digest, digest
+from millstream.codec import digest
 from millstream.dialects.openai_calls import Answered, Asked
 from millstream.dialects.told import Message
 from millstream.events import HISTORY, LogprobKind, ToolCall, Usage
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from millstream.capture.recorder import Run
 
 _TOOL = ("tool", "function")
-_MOST_BODIES = 4
 
 
 class Request(Struct, frozen=True):
@@ -37,13 +36,6 @@ class Request(Struct, frozen=True):
     asked: Asked
     place: str
     acting: Acting | None = None
-
-
-class Prefix(Struct, frozen=True):
-    """The first bytes of a list of messages that were told before, and the place after them."""
-
-    length: int
-    place: str
 
 
 class _Ran(Struct, frozen=True):
@@ -60,47 +52,22 @@ class Conversation:
     def __init__(self, run: Run, lock: threading.RLock) -> None:
         self._run, self._lock = run, lock
         self._first: str | None = None
-        self._bodies: OrderedDict[int, tuple[str, str]] = OrderedDict()
-        self._places: defaultdict[str, set[str]] = defaultdict(set)
-        self._keys: defaultdict[str, set[str]] = defaultdict(set)
-        self._given: set[str] = set()
-        self._after: dict[str, str] = {}
+        self._remembered = Remembered()
         self._calls = Calls()
         self._ran: dict[str, tuple[Open, _Ran]] = {}
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a call has no result yet."""
-        return self._calls.waiting
 
     def goes_on(self, head: bytes, listed: bytes) -> Prefix | None:
         """What of a request's list of messages, as JSON, an earlier request of this run had whole; ``head``: what
         stands before the list. An agent's next request mostly is its last one and some more: so much need not be read.
         """
-        head = _headed(head, scope.acting_in(self._run))
         with self._lock:
-            for length, (told, place) in reversed(self._bodies.items()):
-                if (
-                    length < len(listed)
-                    and listed[length : length + 1] in b",]"
-                    and told == _hash(head, listed[:length])
-                ):
-                    return Prefix(length, place)
-        return None
+            return self._remembered.goes_on(self._whose(scope.acting_in(self._run)), head, listed)
 
     def depth(self, asked: Asked) -> int:
         """How many of a request's messages this run has told."""
         with self._lock:
-            places = self._places_of(asked, [_key(message) for message in asked.messages])
-            return self._known(places, _name(scope.acting_in(self._run)))
-
-    def _places_of(self, asked: Asked, keys: list[str], place: str = "") -> list[str]:
-        """For each message the hash of all up to it, and of what the request goes on with."""
-        place = place or self._after.get(asked.previous) or self._after.get(asked.conversation) or ""
-        return [place := digest(place, key) for key in keys] or [place]
-
-    def _known(self, places: list[str], agent: str) -> int:
-        return max((n for n, place in enumerate(places, 1) if place in self._places[agent]), default=0)
+            places = self._remembered.places_of(asked, [key_of(message) for message in asked.messages])
+            return self._remembered.known(self._whose(scope.acting_in(self._run)), places)
 
     def asked(self, asked: Asked, *, prefix: Prefix | None = None, head: bytes = b"", listed: bytes = b"") -> Request:
         """A request is on its way: tell what is new in it. Of one that `goes_on`, ``asked`` has what follows the
@@ -108,19 +75,16 @@ class Conversation:
         """
         acting = scope.acting_in(self._run)
         with self._lock:
-            keys = [_key(message) for message in asked.messages]
-            places = self._places_of(asked, keys, prefix.place if prefix else "")
-            known = self._known(places, _name(acting))
-            if listed and (not keys or asked.messages[-1].get("role") != "assistant"):
-                self._bodies[len(listed) - 1] = (_hash(_headed(head, acting), listed[:-1]), places[-1])
-                if len(self._bodies) > _MOST_BODIES:
-                    self._bodies.popitem(last=False)
-            who = self._run.agent if acting is None else acting.agent
-            self._first = who if self._first is None else self._first
-            if who == (self._run.agent or self._first):
+            agent = self._whose(acting)
+            keys = [key_of(message) for message in asked.messages]
+            places = self._remembered.places_of(asked, keys, prefix.place if prefix else "")
+            known = self._remembered.known(agent, places)
+            self._first = agent if self._first is None else self._first
+            if agent == (self._run.agent or self._first):
                 self._run.offer(asked.tools)
-            self._tell(asked.messages[known:], keys[known:], acting)
-            self._places[_name(acting)].update(places)
+            self._tell(asked.messages[known:], keys[known:], agent)
+            closed = not keys or asked.messages[-1].get("role") != "assistant"
+            self._remembered.asked(agent, places, head, listed if closed else b"")
             return Request(asked, places[-1], acting)
 
     def answered(
@@ -133,23 +97,21 @@ class Conversation:
     ) -> None:
         """Its answer, as far as it came."""
         with self._lock:
-            self._settle(self._whose(request.acting))
-            place = request.place
+            agent, place = self._whose(request.acting), request.place
+            self._settle(agent)
             last = max(n for n, one in enumerate(answer.messages) if one.get("role") == "assistant")
             for number, message in enumerate(answer.messages):
-                key = _key(message)
+                key = key_of(message)
                 place = digest(place, key)
-                self._given.add(key)
-                self._keys[_name(request.acting)].add(key)
-                self._places[_name(request.acting)].add(place)
+                self._remembered.told(agent, key, place, given=True)
                 if message.get("role") == "assistant":
                     final = answer if number == last else None
                     self._turn(request, message, final, logprob_kind, tuple(flags))
                 else:
-                    self._result(message, request.acting)
-            for name in (answer.response_id, request.asked.conversation):
-                if name and request.asked.api == "responses":
-                    self._after[name] = place
+                    self._result(message, agent)
+            if request.asked.api == "responses":
+                self._remembered.ends(answer.response_id, place)
+                self._remembered.ends(request.asked.conversation, place)
 
     def ran(
         self, name: str, arguments: Any, output: Any, *, error: Any = "", duration_ns: int = 0, call_id: str = ""
@@ -178,9 +140,8 @@ class Conversation:
     def forget(self) -> None:
         """The run is over: let go of what was remembered of it."""
         with self._lock:
-            for kept in (self._places, self._keys, self._given, self._after, self._bodies, self._ran):
-                kept.clear()
-            self._calls = Calls()
+            self._remembered, self._calls = Remembered(), Calls()
+            self._ran.clear()
 
     def _whose(self, acting: Acting | None) -> str:
         """The agent that is told: that of the request, whoever acts where its answer is read."""
@@ -198,34 +159,37 @@ class Conversation:
                 self._calls.close(call)
                 self._told_result(call, ran.output, ran)
 
-    def _tell(self, messages: list[Message], keys: list[str], acting: Acting | None) -> None:
+    def _tell(self, messages: list[Message], keys: list[str], agent: str) -> None:
         spoken = [n for n, one in enumerate(messages, 1) if one.get("role") in ("assistant", *_TOOL)]
-        told, known = spoken[-1] if spoken else 0, self._keys[_name(acting)]
+        answered = spoken[-1] if spoken else 0
         for number, (message, key) in enumerate(zip(messages, keys, strict=True)):
             role = message.get("role")
             if role in _TOOL:
-                self._result(message, acting)
-            elif key in known and (number < told or role == "system"):
+                self._result(message, agent)
+            elif self._remembered.had(agent, key) and (number < answered or role == "system"):
                 continue
             elif role == "assistant":
-                self._history(message, acting, given=key in self._given)
+                self._history(message, agent, given=self._remembered.was_given(key))
             else:
-                self._said(message, acting)
-            known.add(key)
+                self._said(message, agent)
+            self._remembered.told(agent, key)
 
-    def _said(self, message: Message, acting: Acting | None) -> None:
+    def _said(self, message: Message, agent: str) -> None:
         text, _ = values.text_of(message.get("content"))
         role = values.word(message.get("role"))
         if not self._run.told_by_hand(role, text):
-            agent = self._whose(acting)
             self._run.message(role, message.get("content"), name=values.word(message.get("name")), agent=agent)
             self._run.told_by_hand(role, text)
 
-    def _history(self, message: Message, acting: Acting | None, *, given: bool) -> None:
-        """An answer of an earlier run, or one ``given`` in this run by another agent: its calls are known."""
-        agent = self._whose(acting)
-        calls = list(_calls_of(message))
-        if not given:
+    def _history(self, message: Message, agent: str, *, given: bool) -> None:
+        """An answer of an earlier run, or one ``given`` in this run by another agent: its calls are known. Responses
+        items tell several answers as one where nothing came between; of the agent's own it is no news.
+        """
+        calls = list(calls_of(message))
+        askers = self._calls.askers(calls)
+        if askers == {agent}:
+            return
+        if not given and None in askers:
             calls = [self._calls.asked(call, agent)[0] for call in calls]
         text = message.get("content") or message.get("refusal")
         self._run.model(text=text, tool_calls=calls, agent=agent, flags=(HISTORY,))
@@ -239,7 +203,7 @@ class Conversation:
         flags: tuple[str, ...],
     ) -> None:
         asked, acting, agent = request.asked, request.acting or Acting(), self._whose(request.acting)
-        made = [self._calls.asked(call, agent) for call in _calls_of(message)]
+        made = [self._calls.asked(call, agent) for call in calls_of(message)]
         again = ("call_id_reused",) if any(reused for _, reused in made) else ()
         several = ("other_choices",) if answer and answer.choices > 1 else ()
         found = answer or Answered()
@@ -265,13 +229,12 @@ class Conversation:
             flags=(*again, *several, *flags),
         )
 
-    def _result(self, message: Message, acting: Acting | None) -> None:
+    def _result(self, message: Message, agent: str) -> None:
         told, name = values.word(message.get("tool_call_id")), values.word(message.get("name"))
         call, doubts = self._calls.answered(told, name)
         if (told and self._run.told_by_hand("tool", told)) or doubts == ("repeated_result",):
             return
         if call is None:
-            agent = self._whose(acting)
             self._run.tool(call_id=told, name=name, output=message.get("content"), agent=agent, flags=doubts)
             return
         _, ran = self._ran.pop(call.call.id, (call, None))
@@ -289,34 +252,3 @@ class Conversation:
             agent=call.agent or self._run.agent,
         )
         self._run.told_by_hand("tool", call.call.id)
-
-
-def _name(acting: Acting | None) -> str:
-    return "" if acting is None else acting.agent
-
-
-def _headed(head: bytes, acting: Acting | None) -> bytes:
-    return _name(acting).encode("utf-8", "replace") + b"\n" + head
-
-
-def _hash(head: bytes, listed: bytes) -> str:
-    return content_digest(head, listed)
-
-
-def _calls_of(message: Message) -> tuple[ToolCall, ...]:
-    found = message.get("tool_calls")
-    if not isinstance(found, list) or not found:
-        one = message.get("function_call")
-        return values.tool_calls([{"function": one}] if isinstance(one, dict) else ())
-    return values.tool_calls(found)
-
-
-def _key(message: Message) -> str:
-    """What two tellings of one message have in common: who says what, and which calls are asked or answered."""
-    text, _ = values.text_of(message.get("content") or message.get("refusal"))
-    parts = [values.word(message.get("role")), text, values.word(message.get("tool_call_id"))]
-    asked = message.get("tool_calls")
-    ids = [values.word(call.get("id")) if isinstance(call, dict) else "" for call in asked or ()]
-    if not all(ids) or message.get("function_call"):
-        ids = [f"{call.name} {call.arguments_raw or call.arguments!r}" for call in _calls_of(message)]
-    return digest(*parts, *ids)

@@ -15,10 +15,10 @@ import msgspec
 
 from millstream import values
 from millstream.capture import scope
-from millstream.capture.conversation import Prefix
 from millstream.capture.guard import guarded, report
 from millstream.capture.loose import Loose
 from millstream.capture.recorder import Run
+from millstream.capture.remembered import Prefix
 from millstream.dialects.openai_calls import Answered, Api, Asked, answered, api_of, asked, stream_reader
 from millstream.events import LogprobKind
 
