@@ -72,6 +72,7 @@ class Server:
             server_header=False,
             date_header=rest is None,
             timeout_keep_alive=_KEEP_S,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             lifespan="off" if rest is None else "on",
             limit_concurrency=door.rules.max_connections,
             timeout_graceful_shutdown=door.rules.stop_timeout_s,
