@@ -135,7 +135,7 @@ def _epoch(given: GradeGiven) -> str:
 def _find(ledger: PolicyLedger, lineage: str, version: int) -> Version:
     known = ledger.lineages.get(lineage)
     if known is None:
-        names = ", ".join(sorted(ledger.lineages)) or "none yet"
+        names = ", ".join(sorted(ledger.lineages)) or "none yet; set [policy] base and run `millstream up`"
         raise SettingsError(f"no lineage {lineage!r}; known: {names}")
     if version not in known.versions:
         numbers = ", ".join(map(str, sorted(known.versions))) or "none"

@@ -107,6 +107,11 @@ class BufferingStage:
         """When the next group's timer is due."""
         return self.grouping.deadline_ms()
 
+    @property
+    def open(self) -> int:
+        """Groups that wait for more runs or for their timer."""
+        return len(self.grouping.open())
+
     def snapshot(self) -> bytes:
         """The whole state in MessagePack, keys sorted where their order means nothing."""
         trainings = msgspec.msgpack.encode(self.leasing.trainings)

@@ -22,6 +22,8 @@ from millstream.bootstrap.stages import alarming, assembling, buffering, check_r
 from millstream.errors import Unavailable
 from millstream.partition import unslot
 from millstream.ports import Gap, Log, Processor, Store
+from millstream.streams.assembly import Assembler
+from millstream.streams.buffering import BufferingStage
 from millstream.streams.closing import close_open
 from millstream.streams.driving import awaited
 from millstream.streams.projection import Projector
@@ -94,6 +96,14 @@ class Pipeline:
         """What those beside the stages wait for, '' for nothing."""
         buffers = {f"buffer {one.buffer.namespace}": one.waiting for one in self.projectors}
         return buffers | {type(one.worker).__name__.strip("_"): str(one.trouble or "") for one in self.workers}
+
+    def left_open(self) -> dict[str, int]:
+        """What waits for more, or for its timer: runs that are not sealed, groups that the buffer has not decided."""
+        stages = [runner.processor for runner in self.runners]
+        return {
+            "trajectories": sum(one.open for one in stages if isinstance(one, Assembler)),
+            "groups": sum(one.open for one in stages if isinstance(one, BufferingStage)),
+        }
 
     @property
     def busy(self) -> bool:

@@ -54,10 +54,15 @@ def emit_items(schema: str, items: Sequence[Any], limit: int | None) -> None:
 
 def table(rows: Iterable[Sequence[object]], head: Sequence[str]) -> None:
     """Print rows in columns, the head first."""
-    lines = [[str(cell) for cell in head], *([str(cell) for cell in row] for row in rows)]
+    lines = [[str(cell) for cell in head], *([_word(cell) for cell in row] for row in rows)]
     widths = [min(60, max(len(line[i]) for line in lines)) for i in range(len(head))]
     for line in lines:
         click.echo("  ".join(_clip(cell, w).ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip())
+
+
+def _word(cell: object) -> str:
+    """A cell as people read it: what is not known is a dash, a truth value yes or no."""
+    return "–" if cell is None else {True: "yes", False: "no"}[cell] if isinstance(cell, bool) else str(cell)
 
 
 def _clip(text: str, width: int) -> str:

@@ -13,9 +13,31 @@ import msgspec
 from millstream.cli.common import Meter, emit, json_option, runtime_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from millstream.capture.importers.reading import RowProblem
     from millstream.ports import Gap
 
 PARTLY = 4
+
+
+def in_few_lines(problems: Iterable[RowProblem]) -> Iterator[str]:
+    """Lines that tell the problems; rows of a file that follow each other and have the same reason share one."""
+    first: RowProblem | None = None
+    last = 0
+    for problem in problems:
+        if first and (first.file, first.reason, last + 1) == (problem.file, problem.reason, problem.row):
+            last = problem.row
+            continue
+        if first:
+            yield _rows(first, last)
+        first, last = problem, problem.row
+    if first:
+        yield _rows(first, last)
+
+
+def _rows(first: RowProblem, last: int) -> str:
+    return str(first) if last == first.row else f"{first.file}: rows {first.row} to {last}: {first.reason}"
 
 
 @click.command()
@@ -41,9 +63,25 @@ def up(ctx: click.Context, until_idle: bool, close_open: bool, accept_loss: bool
     click.echo(pipeline.describe(), err=True)
     totals = pipeline.run(stop, until_idle=until_idle, close_open=close_open)
     if as_json:
-        emit("up", {"records": totals})
-    else:
-        click.echo("; ".join(f"{stage} {count}" for stage, count in totals.items()) + " records", err=True)
+        emit("up", {"records": totals, "open": pipeline.left_open()})
+        return
+    click.echo("; ".join(f"{stage} {count}" for stage, count in totals.items()) + " records", err=True)
+    if told := _left_open(**pipeline.left_open()):
+        click.echo(told, err=True)
+
+
+def _left_open(trajectories: int, groups: int) -> str:
+    """What an `up` that ended leaves for the next, and what to do about it; '' for nothing."""
+    what = [
+        f"{count} {one if count == 1 else many} open ({why})"
+        for count, one, many, why in (
+            (trajectories, "run is", "runs are", "not ended, or [assembly] grace_s is not over"),
+            (groups, "group of rollouts is", "groups of rollouts are", "[buffer] group_timeout_s"),
+        )
+        if count
+    ]
+    mend = "they go on in the next `millstream up`; `millstream up --until-idle --close-open` closes them now"
+    return f"{'; '.join(what)}: {mend}" if what else ""
 
 
 @click.command()
@@ -89,19 +127,20 @@ def _tell_loss(gap: Gap) -> None:
 def import_(ctx: click.Context, paths: tuple[Path, ...], kind: str, lineage: str, dry_run: bool, as_json: bool) -> int:
     """Bring runs in from files; importing the same file twice changes nothing.
 
-    A bad row is reported with its file and line, and the rest goes in (exit 4).
+    A bad row is reported with its file and row, and the rest goes in (exit 4).
     """
     runtime = runtime_of(ctx)
     meter = Meter("read {done} of {of} bytes")
     result = runtime.import_files(list(paths), kind=kind, lineage=lineage, dry_run=dry_run, progress=meter)
     meter.end()
-    for problem in result.problems:
-        click.echo(str(problem), err=True)
+    for line in in_few_lines(result.problems):
+        click.echo(line, err=True)
     if as_json:
         emit("import", {**msgspec.to_builtins(result), "dry_run": dry_run})
     else:
         told = "would import" if dry_run else "imported"
-        click.echo(f"{told} {result.trajectories} runs, {result.events} events; {len(result.problems)} bad rows")
+        runs = f"{result.trajectories} run{'' if result.trajectories == 1 else 's'}"
+        click.echo(f"{told} {runs}, {result.events} events; {len(result.problems)} bad rows")
         if result.redacted:
             click.echo("taken out: " + ", ".join(f"{number} {kind}" for kind, number in result.redacted.items()))
     return PARTLY if result.problems else 0

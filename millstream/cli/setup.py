@@ -9,7 +9,11 @@ import click
 from millstream.cli.common import emit, emit_items, json_option, settings_of, table
 from millstream.errors import SettingsError
 
-GRADER = '''"""Your first grader. Try it by `millstream graders test graders.py`, then run `millstream up`."""
+GRADER = '''"""Your first grader: 1 for the right answer, 0 for another.
+
+Try it by `millstream graders test graders.py`. To have `millstream up` ask it of every run, name this file in
+millstream.toml, `[graders] files = ["graders.py"]`, and to be paid by it, `[reward] formula = "same_text"`.
+"""
 
 import millstream as ms
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from millstream.adapters.sqlite import open_sqlite
+from millstream.cli import main
 
 COMMAND = [sys.executable, "-c", "from millstream.cli import main; main()"]
 PATIENCE_S = 60
@@ -146,3 +147,18 @@ def wait_until():
 def examples(root):
     """The small files that ship."""
     return root / "examples" / "data"
+
+
+@pytest.fixture
+def cli(mill, monkeypatch, capfd):
+    """A command in this process, in the mill's folder: (exit code, standard output, standard error)."""
+    monkeypatch.chdir(mill.folder)
+
+    def run(*words):
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        out, err = capfd.readouterr()
+        return ended.value.code, out, err
+
+    return run

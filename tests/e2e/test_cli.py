@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 import pytest
 
-from millstream.cli import main
 from millstream.cli.app import COMMANDS
 from millstream.cli.app import root as root_command
 from millstream.ledger import append_policy_events
@@ -31,21 +30,6 @@ def strict(t: ms.Trajectory) -> ms.Grade:
     return ms.score(1.0 if "6.0" in (t.final_answer or "") else -1.0, reason="strict")
 """
 HOSTED_GRADER = '{"type": "string_check", "name": "s", "input": "a", "reference": "a", "operation": "eq"}'
-
-
-@pytest.fixture
-def cli(mill, monkeypatch, capfd):
-    """A command in this process, in the mill's folder: (exit code, standard output, standard error)."""
-    monkeypatch.chdir(mill.folder)
-
-    def run(*words):
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(word) for word in words])
-        out, err = capfd.readouterr()
-        return ended.value.code, out, err
-
-    return run
 
 
 @pytest.fixture
