@@ -92,9 +92,12 @@ class Redactor:
         """What work gives, once the operator's redactors have been asked, at one go, about all its texts."""
         if self._finders is None:
             return work()
-        self._asked = []
-        work()
-        texts, self._asked = list(dict.fromkeys(self._asked)), None
+        self._asked = asked = list[str]()
+        try:
+            work()
+        finally:
+            self._asked = None
+        texts = list(dict.fromkeys(asked))
         found = self._finders.find(texts)
         self._failed = found is None
         self._told = dict(zip(texts, found or (), strict=False))

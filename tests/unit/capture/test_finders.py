@@ -15,7 +15,16 @@ from millstream.capture.raw import RawEdge
 from millstream.capture.shared import Shared
 from millstream.codec import decode_lines
 from millstream.errors import SettingsError
-from millstream.events import EventId, FeedbackGiven, MessageReceived, ModelResponded, ToolReturned, TrajectoryId
+from millstream.events import (
+    EventId,
+    FeedbackGiven,
+    MessageReceived,
+    ModelResponded,
+    Task,
+    ToolReturned,
+    TrajectoryId,
+    TrajectoryStarted,
+)
 from millstream.loading import load
 from millstream.settings import Capture
 from millstream.values import tool_call
@@ -100,6 +109,17 @@ def test_what_they_could_not_look_into_goes_whole(finders, word, caplog):
     assert "M-123" not in caplog.text
     made, counts = through(finders, event(ToolReturned, output="M-123 is well", call_id="c"))
     assert made.output == "[REDACTED:member_number] is well"
+
+
+def test_an_event_too_deep_to_be_looked_into_leaves_nothing_behind(finders):
+    """It is looked into as a text, and the next one is counted and looked into as ever."""
+    deep = "M-123"
+    for _ in range(600):
+        deep = {"a": deep}
+    edge = Edge(Capture(), Shared(finders=finders))
+    assert b"M-123" not in edge.encode(event(TrajectoryStarted, task=Task(metadata=deep)))
+    assert b"[REDACTED:member_number]" in edge.encode(event(ToolReturned, output="M-123"))
+    assert edge.redactor.counts == {"member_number": 2}
 
 
 @pytest.mark.parametrize(
