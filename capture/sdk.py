@@ -150,6 +150,7 @@ def wrap(client: C, *, logprob_kind: LogprobKind | None = None) -> C:
     of its own. ``logprob_kind``: what this server's log-probs are; without it they are left out. Never raises.
     """
     try:
+        default_client()  # here, where a program begins, its settings are read; a call finds it made
         return watch(client, default_client, logprob_kind)
     except Exception as error:  # noqa: BLE001 - an unrecorded agent is better than none
         report("wrap", error)

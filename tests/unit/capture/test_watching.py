@@ -653,6 +653,24 @@ def test_a_client_of_azure_and_one_behind_a_prefix_are_recorded(chat, make, told
     assert [e.text for e in told() if isinstance(e, ModelResponded)] == [ANSWER, ANSWER]
 
 
+@pytest.mark.parametrize("away", [False, True])
+def test_the_callers_key_is_told_nowhere(chat, make, log, tmp_path, away):
+    """Neither the log nor the spool has a header of the request."""
+    sdk = make()
+    log.away = away
+    chat.script(answering(completion(ANSWER)))
+    headers = {"X-Secret": "another-plain-secret"}
+    http = openai.OpenAI(base_url=chat.url, api_key="the-plain-key", default_headers=headers)
+    with http as client, sdk.start_run("t"):
+        watch(client, lambda: sdk).chat.completions.create(model="m", messages=ASK)
+    assert chat.headers[0]["authorization"] == "Bearer the-plain-key"
+    assert sdk.close()
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert ANSWER.encode() in written
+    assert b"plain-key" not in written
+    assert b"plain-secret" not in written
+
+
 def test_what_is_no_call_of_a_model_passes_unseen(sync, chat, told):
     """Other paths of the API are not the policy's acts."""
     client, sdk = sync
