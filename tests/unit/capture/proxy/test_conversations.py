@@ -341,6 +341,23 @@ def test_what_can_not_be_read_is_left_out(tmp_path, text):
     assert take(book, tmp_path / "none", 0.0, 0) == 0
 
 
+@given(st.randoms(use_true_random=False))
+def test_events_in_any_order_and_twice_are_the_same_run(rng):
+    """What waited in a spool comes later, and may come again."""
+    desk, name = Desk(), {"X-Millstream-Trajectory": "run-1"}
+    told = desk.chat([system("s"), user("q")], calls("c1", "c2"), headers=name)
+    told = [*told, result("c2", "two"), result("c1", "one")]
+    desk.chat(told, status=500, body={}, headers=name)
+    told = desk.chat(told, "half", headers=name)
+    desk.chat([*told, user("and?")], "whole", headers={**name, "X-Millstream-End": "done"})
+    (wanted,) = desk.runs().values()
+    again = rng.sample(desk.sink.events, 5)
+    desk.sink.events += again
+    rng.shuffle(desk.sink.events)
+    (found,) = desk.runs().values()
+    assert (found.status, found.content_hash) == ("complete", wanted.content_hash)
+
+
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 6))
 def test_whatever_runs_side_by_side_each_keeps_its_own(seed, count, turns):
     """Conversations that interleave, say the same now and then, and fail now and then: as many runs, each with its
