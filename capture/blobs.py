@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,9 +36,7 @@ class Blobs:
         sha256 = hashlib.sha256(data).hexdigest()
         place = self._place(sha256)
         try:
-            if place.is_file():
-                os.utime(place)
-            else:
+            if not self._used(place, len(data)):
                 self._write(place, data)
         except OSError as error:
             logger.warning("a blob of %d bytes can't be kept in %s (%s)", len(data), self.folder, error)
@@ -59,21 +58,46 @@ class Blobs:
     def names(self) -> Iterator[tuple[str, int, float]]:
         """Each blob's name, size in bytes and last use (seconds since 1970), in the order of names."""
         for path in sorted(self.folder.glob("[0-9a-f][0-9a-f]/*")):
-            if _NAME.fullmatch(path.parent.name + path.name):
-                told = path.stat()
+            told = _told(path) if _NAME.fullmatch(path.parent.name + path.name) else None
+            if told is not None:
                 yield path.parent.name + path.name, told.st_size, told.st_mtime
 
     def prune(self, older_than_s: float) -> tuple[int, int]:
-        """Delete what no event has referred to for so many seconds; how many blobs and bytes. Leavings go, too."""
+        """Delete what no event has referred to for so many seconds; how many blobs and bytes. Leavings go, too.
+
+        A blob that an event refers to meanwhile stays: it is moved aside, and back if it was used after all.
+        """
         before, gone, size = time.time() - older_than_s, 0, 0
         for sha256, bytes_, used in list(self.names()):
-            if used < before:
-                self._place(sha256).unlink(missing_ok=True)
+            if used < before and self._pruned(self._place(sha256), before):
                 gone, size = gone + 1, size + bytes_
         for path in self.folder.glob(f"*/{_MAKING}*"):
-            if path.stat().st_mtime < before:
+            if (told := _told(path)) is not None and told.st_mtime < before:
                 path.unlink(missing_ok=True)
         return gone, size
+
+    def _pruned(self, place: Path, before: float) -> bool:
+        aside = place.with_name(f"{_MAKING}{os.getpid()}-{place.name}")
+        try:
+            place.rename(aside)
+            if aside.stat().st_mtime < before:
+                aside.unlink()
+                return True
+            aside.replace(place)
+        except FileNotFoundError:
+            pass
+        return False
+
+    def _used(self, place: Path, size: int) -> bool:
+        """Touch a blob that lies there whole; whether one does."""
+        told = _told(place)
+        if told is None or told.st_size != size:
+            return False
+        try:
+            os.utime(place)
+        except FileNotFoundError:
+            return False
+        return place.exists()
 
     def _place(self, sha256: str) -> Path:
         return self.folder / sha256[:2] / sha256[2:]
@@ -87,6 +111,25 @@ class Blobs:
                 file.flush()
                 os.fsync(file.fileno())
             Path(making).replace(place)
+            _synced(place.parent)
         except OSError:
             Path(making).unlink(missing_ok=True)
             raise
+
+
+def _told(path: Path) -> os.stat_result | None:
+    """What the disk tells of a file; None: another process has taken it away, or it is no file."""
+    try:
+        told = path.lstat()
+    except FileNotFoundError:
+        return None
+    return told if stat.S_ISREG(told.st_mode) else None
+
+
+def _synced(folder: Path) -> None:
+    """Have the disk keep the names in a folder: the event that refers to a new one is about to be kept, too."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from msgspec import Struct
 
@@ -15,7 +15,11 @@ from millstream.repair import parsed
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj", *yaml_files.SUFFIXES)
 """What is read of a folder."""
 _WHOLE_BYTES = 256_000_000
+"""A file that is one value, or a line, is read up to this size."""
+_PIECE_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
+_PACKED = {b"PK\x03\x04": "zip", b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
+"""What packed files begin with."""
 
 
 class RowProblem(Struct, frozen=True):
@@ -72,9 +76,13 @@ def rows(path: Path) -> Iterator[Row | RowProblem]:
         return
     try:
         with path.open("rb") as file:
-            first = file.readline()
+            first = file.readline(_WHOLE_BYTES + 1)
     except OSError as error:
         raise SettingsError(f"{path} can't be read: {error.strerror}; make it readable") from None
+    packed = next((name for begin, name in _PACKED.items() if first.startswith(begin)), "")
+    if packed:
+        yield RowProblem(str(path), 0, f"packed ({packed}); unpack it, then import what was in it")
+        return
     if not _is_json(first) and path.stat().st_size <= _WHOLE_BYTES:
         whole = _whole(path)
         if whole is not None:
@@ -111,7 +119,10 @@ def _is_json(data: bytes) -> bool:
 
 def _lines(path: Path) -> Iterator[Row | RowProblem]:
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(_bounded(file), 1):
+            if len(line) > _WHOLE_BYTES:
+                yield RowProblem(str(path), number, f"a line of more than {_WHOLE_BYTES:,} bytes")
+                continue
             if not line.strip():
                 continue
             try:
@@ -120,6 +131,15 @@ def _lines(path: Path) -> Iterator[Row | RowProblem]:
                 yield RowProblem(str(path), number, str(error))
             else:
                 yield Row(number, value, flags, len(line))
+
+
+def _bounded(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file; of one that is too long only so much that it is known for one."""
+    while line := file.readline(_WHOLE_BYTES + 1):
+        rest = line
+        while len(line) > _WHOLE_BYTES and rest and not rest.endswith(b"\n"):
+            rest = file.readline(_PIECE_BYTES)
+        yield line
 
 
 def _whole(path: Path) -> list[Row] | None:

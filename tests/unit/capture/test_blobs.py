@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -92,6 +93,77 @@ def test_pruning_takes_what_is_old_and_leavings(blobs):
     assert [name for name, _, _ in blobs.names()] == [new]
     assert not leaving.exists()
     assert Blobs(blobs.folder / "none").prune(0) == (0, 0)
+
+
+class UsedMeanwhile(Blobs):
+    """A directory in which each blob is put again, by another, right after it was looked at."""
+
+    def names(self):
+        found = list(super().names())
+        for name, _, _ in found:
+            Blobs(self.folder).put(Blobs(self.folder).get(name))
+        yield from found
+
+
+def test_pruning_keeps_what_an_event_refers_to_meanwhile(tmp_path):
+    """Between the look and the deletion: the blob stays, and nothing is left beside it."""
+    blobs = UsedMeanwhile(tmp_path / "blobs")
+    name = blobs.put(b"old")
+    os.utime(blobs.folder / name[:2] / name[2:], (1, 1))
+    assert blobs.prune(50) == (0, 0)
+    assert blobs.get(name) == b"old"
+    assert files(blobs) == [f"{name[:2]}/{name[2:]}"]
+
+
+def test_blobs_that_go_while_they_are_listed_are_left_out(blobs):
+    """Another process prunes: no error, neither in a list nor in a second pruning."""
+    names = sorted(blobs.put(bytes([n])) for n in range(20))
+    listed = blobs.names()
+    assert next(listed)[0] == names[0]
+    Blobs(blobs.folder).prune(-1)
+    assert list(listed) == []
+    assert blobs.prune(-1) == (0, 0)
+
+
+def test_putting_and_pruning_at_once_loses_nothing_that_was_put_last(blobs):
+    """Whatever the interleaving: after the last pruning everything put since its time is there, whole."""
+    data = [bytes([n]) * 1000 for n in range(4)]
+    names = [blobs.put(one) for one in data]
+    going = threading.Event()
+
+    def age():
+        while not going.is_set():
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    os.utime(blobs.folder / name[:2] / name[2:], (1, 1))
+            blobs.prune(1000)
+
+    thread = threading.Thread(target=age)
+    thread.start()
+    for _ in range(300):
+        assert [blobs.put(one) for one in data] == names
+    going.set()
+    thread.join()
+    assert [blobs.put(one) for one in data] == names
+    assert [blobs.get(name) for name in names] == data
+    assert len(files(blobs)) == 4
+
+
+@pytest.mark.parametrize("torn", [b"", b"rig", "link"])
+def test_a_blob_that_lies_there_torn_is_put_anew(blobs, tmp_path, torn):
+    """What a crash of the machine left, or a link to somewhere else, is replaced and not believed."""
+    name = blobs.put(b"right")
+    place = blobs.folder / name[:2] / name[2:]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"other")
+    if torn == "link":
+        place.unlink()
+        place.symlink_to(elsewhere)
+    else:
+        place.write_bytes(torn)
+    assert blobs.put(b"right") == name
+    assert blobs.get(name) == b"right"
+    assert elsewhere.read_bytes() == b"other"
 
 
 def through(capture, shared, one):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
+import tracemalloc
 from collections import Counter
 
 import msgspec
 import pytest
 
+from millstream.capture.importers import reading
 from millstream.capture.importers.base import Options, import_into, import_paths
 from millstream.capture.importers.reading import RowProblem, files
 from millstream.codec import decode_lines
@@ -318,3 +323,34 @@ def test_a_folder_stands_for_what_is_below_it(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(SettingsError, match="holds no file to import"):
         files([tmp_path / "empty"])
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_line_without_end_costs_its_row_and_not_the_memory(tmp_path, monkeypatch, first, end):
+    """A file of nothing but zeros for ever is held to the bound; the rows around it go in."""
+    monkeypatch.setattr(reading, "_WHOLE_BYTES", 1_000_000)
+    good = json.dumps({"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]})
+    path = tmp_path / "rows.jsonl"
+    with path.open("wb") as file:
+        if not first:
+            file.write(good.encode() + b"\n")
+        file.seek(64_000_000, 1)
+        file.write(b"x" + end)
+        if end:
+            file.write(good.encode())
+    tracemalloc.start()
+    items = list(import_paths([path]))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 16_000_000
+    assert [one.reason for one in problems(items)] == ["a line of more than 1,000,000 bytes"]
+    assert len({item.key for item in items if isinstance(item, Message)}) == (not first) + bool(end)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_packed_file_is_one_problem_that_names_the_mend(write, pack):
+    """And no thousand rows that are no JSON."""
+    (problem,) = problems(import_paths(write(pack(b'{"messages": []}\n' * 1000))))
+    assert problem.row == 0
+    assert "unpack it" in problem.reason
