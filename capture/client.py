@@ -152,6 +152,9 @@ def feedback_event(  # noqa: PLR0913 - the fields of the event
     if not trajectory_id and not response_id:
         raise ValueError("feedback without a trajectory id: give the id of the run (run.id), or of a response of it")
     number = values.number(int(value) if isinstance(value, bool) else value)
+    held = values.whole(valid_time_ns)
+    if held is None or held < 0:
+        raise ValueError("feedback holds at a time from 1970 to 2262, in nanoseconds since 1970 (0: now)")
     return FeedbackGiven(
         id=EventId(new_id()),
         trajectory_id=TrajectoryId(str(trajectory_id)) if trajectory_id else NO_RUN,
@@ -164,7 +167,7 @@ def feedback_event(  # noqa: PLR0913 - the fields of the event
         label=values.word(label),
         comment=values.word(comment),
         response_id=values.word(response_id),
-        valid_time_ns=int(valid_time_ns),
+        valid_time_ns=held,
         flags=("non_finite",) if value is not None and number is None else (),
     )
 
@@ -175,18 +178,17 @@ def started_event(task: Any, fields: Mapping[str, Any]) -> TrajectoryStarted:
     split = fields.get("split")
     if split is not None and split not in _SPLITS:
         raise ValueError(f"split {split!r}: use one of {', '.join(sorted(_SPLITS))}, or none to have it decided")
-    version = fields.get("policy_version")
     return TrajectoryStarted(
         id=EventId(""),
-        trajectory_id=TrajectoryId(fields.get("trajectory_id") or new_id()),
+        trajectory_id=TrajectoryId(values.word(fields.get("trajectory_id")) or new_id()),
         task=values.task_of(task) if task is not None else Task(),
-        lineage=fields.get("lineage") or "",
-        policy_version=None if version is None else int(version),
+        lineage=values.word(fields.get("lineage")),
+        policy_version=values.whole(fields.get("policy_version")),
         interface=values.interface_of(fields.get("interface"), tools, tools_hash(tools)),
         split=split,
         group=values.word(fields.get("group")),
-        attempt=int(fields.get("attempt") or 0),
-        group_size=int(fields.get("group_size") or 1),
+        attempt=values.whole(fields.get("attempt")) or 0,
+        group_size=values.whole(fields.get("group_size")) or 1,
         propensity=values.number(fields.get("propensity")),
         tools=tools,
         agent=values.word(fields.get("agent")),

@@ -20,6 +20,7 @@ from millstream.capture.redaction import Redactor
 from millstream.capture.shared import Shared
 from millstream.events import AnyEvent, ModelResponded, TrajectoryEnded, TrajectoryStarted
 from millstream.repair import sound_event
+from millstream.values import word
 
 _MARGIN = 8192
 """Bytes kept beside the final cut until secrets are out, so that none is split by it."""
@@ -43,18 +44,20 @@ class Edge:
     def encode(self, event: AnyEvent) -> bytes:
         """One line of NDJSON without its line break, at most ``max_event_bytes`` long.
 
-        What is nested deeper than this process can walk is kept as a text of JSON (flag ``flattened``).
+        What is nested deeper than this process can walk is kept as a text of JSON, what is no value of JSON as its
+        words (flag ``flattened``).
         """
         try:
             return self._encoded(event)
-        except RecursionError:
+        except (RecursionError, TypeError):
             return self._flattened(event)
 
     def _flattened(self, event: AnyEvent) -> bytes:
         try:
-            return self._encoded(flagged(rewritten(event, lambda told: shallow(told, _LEVELS)), "flattened"))
-        except RecursionError:
-            return _encode(_bare(event, "too_deep_emptied"))
+            plain = msgspec.convert(msgspec.to_builtins(event, enc_hook=word), type(event))
+            return self._encoded(flagged(rewritten(plain, lambda told: shallow(told, _LEVELS)), "flattened"))
+        except (RecursionError, TypeError, msgspec.ValidationError):
+            return _encode(_bare(event, "unreadable_emptied"))
 
     def _encoded(self, event: AnyEvent) -> bytes:
         try:

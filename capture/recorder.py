@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Token
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import Any, Self, TypeVar, get_args
 
 from millstream import values
 from millstream.capture import scope
@@ -25,15 +25,20 @@ from millstream.events import (
     LogprobKind,
     MessageReceived,
     ModelResponded,
+    ToolCall,
     ToolReturned,
     TrajectoryEnded,
     TrajectoryStarted,
+    Usage,
 )
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "agent": "agent"}
 _LOGPROB_KINDS = get_args(LogprobKind)
 _END_REASONS = get_args(EndReason)
 _MOST_BY_HAND = 10_000
+_NO_FLAGS: tuple[str, ...] = ()
+_NO_TEXT: tuple[str, tuple[str, ...]] = ("", _NO_FLAGS)
+T = TypeVar("T")
 
 
 class Run(Numbered):
@@ -84,13 +89,15 @@ class Run(Numbered):
         """A message to the policy: ``system``, ``user`` or ``agent`` (another one). ``assistant`` is
         recorded as `model`, ``tool`` as `tool`; any other role as an agent of that name.
         """
+        role = values.word(role)
         if role == "assistant":
             self.model(text=content, agent=agent)
             return
         if role in ("tool", "function"):
             self.tool(name=name, output=content, agent=agent)
             return
-        text, flags = values.text_of(content)
+        odd = _Odd()
+        text, flags = odd.read("content", values.text_of, content, _NO_TEXT)
         known = _ROLES.get(role, "agent")
         with self._lock:
             if self._started is not None:
@@ -102,7 +109,7 @@ class Run(Numbered):
                 role=known,
                 content=text,
                 name=values.word(name) or (role if role not in _ROLES else ""),
-                flags=flags,
+                flags=(*flags, *odd.flags),
                 agent=agent,
             )
             self._by_hand_told(known if role in _ROLES else role, text)
@@ -135,12 +142,16 @@ class Run(Numbered):
         the distribution sampled from, at its temperature) or ``raw``. ``lineage`` and ``policy_version``:
         whose step it is, if not the run's. ``sampling``: the other settings of the call.
         """
-        words, marks = values.text_of(text)
-        ids, prompt = values.token_ids(token_ids), values.token_ids(prompt_token_ids)
-        found, doubts = values.usable_log_probs(ids, values.log_probs(logprobs))
+        odd = _Odd()
+        words, marks = odd.read("text", values.text_of, text, _NO_TEXT)
+        ids: tuple[int, ...] | None = odd.read("token_ids", values.token_ids, token_ids, None)
+        prompt: tuple[int, ...] | None = odd.read("prompt_token_ids", values.token_ids, prompt_token_ids, None)
+        given: tuple[float, ...] | None = odd.read("logprobs", values.log_probs, logprobs, None)
+        found, doubts = values.usable_log_probs(ids, given)
         if found is not None and logprob_kind not in _LOGPROB_KINDS:
             found, doubts = None, ("logprob_kind_unknown",)
-        thoughts, calls = values.word(reasoning), values.tool_calls(tool_calls)
+        calls: tuple[ToolCall, ...] = odd.read("tool_calls", values.tool_calls, tool_calls, ())
+        thoughts = values.word(reasoning)
         self._record(
             ModelResponded,
             len(words) + len(thoughts) + 8 * (len(ids or ()) + len(prompt or ()) + len(found or ())),
@@ -153,15 +164,15 @@ class Run(Numbered):
             logprob_kind=logprob_kind if found is not None else None,
             temperature=values.number(temperature),
             top_p=values.number(top_p),
-            top_k=None if top_k is None else int(top_k),
-            usage=values.usage_of(usage),
+            top_k=odd.whole("top_k", top_k),
+            usage=odd.read("usage", values.usage_of, usage, Usage()),
             finish_reason=values.word(finish_reason),
             model=values.word(model),
             response_id=values.word(response_id),
             lineage=values.word(lineage),
-            policy_version=None if policy_version is None else int(policy_version),
+            policy_version=odd.whole("policy_version", policy_version),
             sampling=values.mapping(values.plain(sampling)) if sampling else {},
-            flags=(*marks, *doubts, *flags),
+            flags=(*marks, *doubts, *odd.read("flags", _words, flags, _NO_FLAGS), *odd.flags),
             agent=agent,
         )
         if calls:
@@ -180,7 +191,8 @@ class Run(Numbered):
         flags: Iterable[str] = (),
     ) -> None:
         """A tool answered the call ``call_id``; ``error`` (a text or an exception) is set when it failed."""
-        text, marks = values.text_of(output)
+        odd = _Odd()
+        text, marks = odd.read("output", values.text_of, output, _NO_TEXT)
         if call_id:
             self._by_hand_told("tool", values.word(call_id))
             self.conversation.answered_by_hand(values.word(call_id))
@@ -190,9 +202,9 @@ class Run(Numbered):
             call_id=values.word(call_id),
             name=values.word(name),
             output=text,
-            error=error_text(error),
-            duration_ns=int(duration_ns),
-            flags=(*marks, *flags),
+            error=odd.read("error", error_text, error, "unreadable" if error else ""),
+            duration_ns=odd.whole("duration_ns", duration_ns) or 0,
+            flags=(*marks, *odd.read("flags", _words, flags, _NO_FLAGS), *odd.flags),
             agent=agent,
         )
 
@@ -208,7 +220,8 @@ class Run(Numbered):
         """The run is over: ``done``, or the policy hit a ``limit``, or it was ``cancelled``, or it did ``crash``."""
         if reason not in _END_REASONS:
             raise ValueError(f"end reason {reason!r}: use one of {', '.join(_END_REASONS)}")
-        answer = None if final_answer is None else values.text_of(final_answer)[0]
+        odd = _Odd()
+        answer = None if final_answer is None else odd.read("final_answer", values.text_of, final_answer, _NO_TEXT)[0]
         with self._lock:
             if self._ended:
                 return
@@ -219,8 +232,9 @@ class Run(Numbered):
                 len(answer or ""),
                 reason=reason,
                 final_answer=answer,
-                error=error_text(error),
+                error=odd.read("error", error_text, error, "unreadable"),
                 last_seq=self._last_seq(),
+                flags=tuple(odd.flags),
             )
             self._ended = True
             self.conversation.forget()
@@ -272,3 +286,30 @@ def error_text(error: Any) -> str:
     if isinstance(error, BaseException):
         return f"{type(error).__name__}: {error}"
     return values.text_of(error)[0] if error else ""
+
+
+def _words(flags: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(map(values.word, flags))
+
+
+class _Odd:
+    """What of an event can't be read: it is left out and flagged, and the event is told all the same."""
+
+    def __init__(self) -> None:
+        self.flags: list[str] = []
+
+    def read(self, name: str, read: Callable[[Any], T], value: Any, otherwise: T) -> T:
+        """The value read, else ``otherwise`` and the flag ``NAME_unreadable``."""
+        try:
+            return read(value)
+        except Exception as error:  # noqa: BLE001 - the agent's objects raise what they like
+            report(f"reading {name}", error)
+            self.flags.append(f"{name}_unreadable")
+            return otherwise
+
+    def whole(self, name: str, value: Any) -> int | None:
+        """A whole number of 64 bits, or None; flagged when it is something else."""
+        found = values.whole(value)
+        if found is None and value is not None:
+            self.flags.append(f"{name}_unreadable")
+        return found

@@ -25,6 +25,7 @@ _USAGE_NAMES = {
 }
 _BESIDE_INPUT = ("cache_read_input_tokens", "cache_creation_input_tokens")
 _MOST_TOKENS = 2**53
+_MOST_WHOLE = 2**63
 _USAGE_DETAILS = ("prompt_tokens_details", "completion_tokens_details", "input_tokens_details", "output_tokens_details")
 
 
@@ -41,13 +42,13 @@ def _plain_by_hand(value: Any, depth: int) -> Any:
         return str(type(value).__name__)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if value is None or isinstance(value, str | int):
+    if value is None or isinstance(value, int):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain_by_hand(item, depth - 1) for key, item in value.items()}
+        return {_text(key): _plain_by_hand(item, depth - 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain_by_hand(item, depth - 1) for item in value]
-    return str(value)
+    return word(value)
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def text_of(content: Any) -> tuple[str, tuple[str, ...]]:
     if content is None:
         return "", ()
     if isinstance(content, str):
-        return content, ()
+        return word(content), ()
     if not isinstance(content, list | tuple):
         return msgspec.json.encode(plain(content)).decode(), ()
     texts, flags = [], set()
@@ -114,8 +115,25 @@ def tool_calls(values: Iterable[Any] | None) -> tuple[ToolCall, ...]:
 
 
 def word(value: Any) -> str:
-    """A name or an id as text; '' for None."""
-    return "" if value is None else str(value)
+    """A name or an id as text; '' for None. A text of a type of its own (a markup string) becomes a plain one."""
+    return "" if value is None else _text(value)
+
+
+def _text(value: Any) -> str:
+    """The plain text of anything; of what can't say it, its type's name."""
+    try:
+        return str.__str__(value if isinstance(value, str) else str(value))
+    except Exception:  # noqa: BLE001 — a foreign object may raise whatever it likes
+        return type(value).__name__
+
+
+def whole(value: Any) -> int | None:
+    """A whole number that an event can hold (64 bits), or None: for what is none, or is larger."""
+    try:
+        found = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if -_MOST_WHOLE <= found < _MOST_WHOLE else None
 
 
 def usage_of(value: Any) -> Usage:
@@ -155,7 +173,10 @@ def token_ids(values: Any) -> tuple[int, ...] | None:
     if values is None:
         return None
     listed = values.tolist() if hasattr(values, "tolist") else values
-    return tuple(map(int, listed))
+    ids = tuple(map(int, listed))
+    if ids and not -_MOST_WHOLE <= min(ids) <= max(ids) < _MOST_WHOLE:
+        raise ValueError("a token id of more than 64 bits")
+    return ids
 
 
 def log_probs(values: Any) -> tuple[float, ...] | None:

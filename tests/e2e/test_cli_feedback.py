@@ -67,6 +67,9 @@ def test_feedback_finds_its_run(played):
         (("--value", "1"), "give the id of the run"),
         (("one", "--value", "nan"), "must be a finite number"),
         (("one", "--value", "1", "--source", "nobody"), "is not one of"),
+        (("one", "--value", "1", "--at", "2300-01-01"), "from 1970 to 2262"),
+        (("one", "--value", "1", "--at", "9999-12-31T23:59:59Z"), "from 1970 to 2262"),
+        (("one", "--value", "1", "--at", "1900-01-01"), "from 1970 to 2262"),
     ],
 )
 def test_what_says_nothing_is_a_matter_of_usage(played, words, why):

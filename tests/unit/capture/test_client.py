@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import threading
 
@@ -10,6 +11,7 @@ import pytest
 
 from millstream.capture.client import Client
 from millstream.capture.importers.base import import_into
+from millstream.capture.recorder import Run
 from millstream.events import (
     FeedbackGiven,
     MessageReceived,
@@ -183,7 +185,7 @@ def test_what_the_agent_changes_afterwards_was_recorded_as_it_was(make, told):
 
 
 def test_nothing_the_agent_hands_over_raises(make, told):
-    """Objects, cycles, wrong types and calls after the end are logged, and the run goes on."""
+    """Objects, cycles, wrong types, calls after the end: what can't be read is left out and flagged, the step stays."""
     client = make()
     cycle = []
     cycle.append(cycle)
@@ -198,7 +200,87 @@ def test_nothing_the_agent_hands_over_raises(make, told):
         run.model(text="too late")
     client.feedback(None, value="bad", source="nobody")
     assert client.flush()
-    assert [e.text for e in told() if isinstance(e, ModelResponded)] == ["still here"]
+    steps = [e for e in told() if isinstance(e, ModelResponded)]
+    assert [e.text for e in steps] == ["a\n[image_url]", "still here"]
+    assert "token_ids_unreadable" in steps[0].flags
+    assert [e.flags for e in told() if isinstance(e, ToolReturned)][1] == ("duration_ns_unreadable",)
+
+
+class Refuses:
+    def __str__(self):
+        raise ValueError("no")
+
+    __repr__ = __str__
+
+
+class Markup(str):
+    __slots__ = ()
+
+    def __str__(self):
+        return self
+
+
+CYCLE: list[object] = []
+CYCLE.append(CYCLE)
+DEEP: list[object] = []
+for _ in range(5000):
+    DEEP = [DEEP]
+ODD = (
+    *(2**63, -(2**63) - 1, 10**400, math.nan, math.inf, 1e308, True, "", "9" * 30, b"\xff", None, [], {}, "\ud800"),
+    *(
+        Refuses(),
+        Markup("x"),
+        [Markup("x")],
+        {"a": Markup("x")},
+        CYCLE,
+        {"a": CYCLE},
+        DEEP,
+        {1: 2},
+        {(1, 2): Refuses()},
+    ),
+    *(complex(1, 2), object, {"a": {1, 2}}, [10**30], {"a": 10**30}, bytearray(b"a"), range(3), [None], [[]], -1),
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        (method, name)
+        for method in ("model", "tool", "message", "end")
+        for name in inspect.signature(getattr(Run, method)).parameters
+        if name not in ("self", "reason")
+    ],
+)
+def test_one_odd_value_costs_no_step(make, told, method, name):
+    """Whatever stands in one argument: the call is told, readable, with the rest of what it said."""
+    client = make()
+    right = {"message": {"role": "user", "content": "kept"}, "tool": {"output": "kept"}, "model": {"text": "kept"}}
+    for value in ODD:
+        run = client.start_run("q")
+        getattr(run, method)(**{**right.get(method, {}), name: value})
+        run.end()
+    assert client.flush()
+    events = told()
+    assert sum(isinstance(e, TrajectoryEnded) for e in events) == len(ODD)
+    kept = {"model": ModelResponded, "tool": ToolReturned, "message": MessageReceived | ModelResponded | ToolReturned}
+    if method in kept:
+        steps = [e for e in events if isinstance(e, kept[method])]
+        assert len(steps) == len(ODD)
+        if name not in ("text", "output", "content", "role"):
+            assert [getattr(e, "text", "") or getattr(e, "output", "") or getattr(e, "content", "") for e in steps] == [
+                "kept"
+            ] * len(ODD)
+
+
+@pytest.mark.parametrize("name", ["lineage", "policy_version", "group", "attempt", "group_size", "propensity", "agent"])
+def test_one_odd_label_costs_no_run(make, told, name):
+    """Whatever a run is labelled with, it is told."""
+    client = make()
+    for value in ODD:
+        with client.start_run("q", **{name: value}) as run:
+            run.model(text="kept")
+    assert client.flush()
+    assert sum(isinstance(e, TrajectoryStarted) for e in told()) == len(ODD)
 
 
 def test_two_clients_and_an_import_write_one_log(make, told, log, root):

@@ -212,7 +212,7 @@ def test_what_is_nested_too_deeply_becomes_a_text_and_its_secrets_go(levels, lea
     assert b"A" * 400 not in line
     assert (made.id, made.trajectory_id) == ("e", "t")
     if levels == 30:
-        assert not {"flattened", "too_deep_emptied"} & set(made.flags)
+        assert not {"flattened", "unreadable_emptied"} & set(made.flags)
     if "flattened" in made.flags:
         assert (made.text, made.tool_calls[0].name) == ("4", "calc")
 
