@@ -4,13 +4,14 @@ has the rest). ``as_of_ms`` reads the log as it stood at a log time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from millstream import ledger as ledgers
+from millstream.events import HISTORY
 from millstream.grade import GradeGiven
 from millstream.ledger import read_all
 from millstream.ndjson import filled
@@ -18,7 +19,7 @@ from millstream.policy import AnyPolicyEvent, PolicyLedger
 from millstream.ports import Log, Record
 from millstream.rollout import BufferDecision, GradingFinished
 from millstream.topics import BUFFER_EVENTS, GRADES, POLICY_EVENTS, TRAJECTORIES
-from millstream.trajectory import SealReason, Status, Trajectory
+from millstream.trajectory import CALL_FAILED, SealReason, Status, Trajectory
 
 _GRADE_EVENT = msgspec.json.Decoder(GradeGiven | GradingFinished)
 _DECISION = msgspec.json.Decoder(BufferDecision)
@@ -38,6 +39,9 @@ class _EventHead(Struct):
     policy_version: int | None = None
     lineage: str = ""
     final_answer: str | None = None
+    text: str = ""
+    tool_calls: tuple[msgspec.Raw, ...] = ()
+    flags: tuple[str, ...] = ()
 
 
 class _Head(Struct):
@@ -109,9 +113,15 @@ def _row(head: _Head, log_ms: int) -> TrajectoryRow:
         attempt=start.attempt,
         lineage=start.lineage,
         policy_version=start.policy_version,
-        final_answer=end.final_answer,
+        final_answer=_last_answer(head.events) if end.final_answer is None else end.final_answer,
         log_ms=log_ms,
     )
+
+
+def _last_answer(events: Sequence[_EventHead]) -> str | None:
+    """As `Trajectory.final_answer`, which graders see: the last response without calls that is an action."""
+    said = (e for e in reversed(events) if e.kind == "ModelResponded" and e.text and not e.tool_calls)
+    return next((e.text for e in said if not {CALL_FAILED, HISTORY} & set(e.flags)), None)
 
 
 def trajectory(log: Log, trajectory_id: str, as_of_ms: int | None = None) -> Trajectory | None:

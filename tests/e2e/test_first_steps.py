@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from millstream.cli.common import table
+from millstream.trajectory import Trajectory
 
 ENDED = ("TrajectoryEnded", "FeedbackGiven")
 
@@ -67,6 +69,30 @@ def test_bad_rows_with_the_same_reason_share_a_line(mill, cli):
         ["b.jsonl", "rows 1 to 2"],
     ]
     assert len(json.loads(cli("import", "a.jsonl", "b.jsonl", "--json")[1])["problems"]) == 9
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("flag", ["", "history", "call_failed"])
+@pytest.mark.parametrize("told", [True, False])
+def test_the_list_has_the_answer_that_graders_see(mill, cli, examples, told, flag):
+    """Also where the end of the run tells none: then the last response without calls is the answer, unless it is
+    read as context or did not come whole.
+    """
+    events = [json.loads(line) for line in rows_of(examples).splitlines()]
+    for event in events:
+        if event["kind"] == "TrajectoryEnded" and not told:
+            event.pop("final_answer", None)
+        if event["kind"] == "ModelResponded" and flag:
+            event["flags"] = [flag]
+    (mill.folder / "runs.ndjson").write_text("\n".join(map(json.dumps, events)), encoding="utf-8")
+    cli("import", "runs.ndjson")
+    cli("up", "--until-idle")
+    listed = {row["id"]: row["final_answer"] for row in json.loads(cli("trajectories", "list", "--json")[1])["items"]}
+    for name, answer in listed.items():
+        shown = json.loads(cli("trajectories", "show", name, "--json")[1])
+        assert answer == msgspec.convert(shown, Trajectory).final_answer
+    assert len(listed) == 6
+    assert (listed["example-larkspur-growth-0"] is not None) is (told or not flag)
 
 
 def test_cells_are_words_and_not_python(capfd):
