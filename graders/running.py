@@ -69,6 +69,17 @@ class Crew:
         self._warm = True
         self._child = spawn(messages.HANDLER)
         try:
+            loaded = self._loaded()
+        except BaseException:
+            self._child.close()
+            raise
+        self.graders = tuple(
+            Grader(d.name, _elsewhere, d.low, d.high, epoch=d.epoch, source=d.source) for d in loaded.graders
+        )
+
+    def _loaded(self) -> messages.Loaded:
+        load = self._load
+        try:
             loaded = messages.decode_loaded(self._child.call("load", messages.encode(load), LOAD_TIMEOUT_S))
         except MillstreamError as error:
             raise SettingsError(
@@ -76,9 +87,7 @@ class Crew:
             ) from error
         if loaded.problem:
             raise SettingsError(loaded.problem)
-        self.graders = tuple(
-            Grader(d.name, _elsewhere, d.low, d.high, epoch=d.epoch, source=d.source) for d in loaded.graders
-        )
+        return loaded
 
     def examples(self) -> dict[str, tuple[Example, ...]]:
         """What the graders' files declare that they say, by grader."""

@@ -79,6 +79,8 @@ def prepared(made: Grader, file: Path, options: Mapping[str, Any], source: Sourc
 def _import(file: Path) -> ModuleType:
     if not file.is_file():
         raise SettingsError(f"no grader file at {file}; [graders] files names it")
+    if file.suffix != ".py":
+        raise SettingsError(f"grader file {file} is none: graders end in .py, judges in .toml, hosted ones in .json")
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)

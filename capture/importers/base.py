@@ -229,5 +229,7 @@ class _File:
 
 def _unlike(value: Any, wanted: str) -> str:
     keys = f"with {', '.join(sorted(map(str, value))[:8])}" if isinstance(value, dict) else type(value).__name__
+    if isinstance(value, dict) and isinstance(value.get("messages"), str | int | float | dict):
+        return f"messages is of type {type(value['messages']).__name__}; it must be a list of chat messages"
     known = "an event (kind, trajectory_id), a chat run (messages) or a run of another format of docs/events.md"
     return f"a row {keys} is not {known if wanted == 'auto' else f'of the format {wanted}'}"

@@ -287,12 +287,14 @@ def dead_letters() -> None:
 def dead_list(ctx: click.Context, reason: str, as_json: bool, limit: int | None) -> None:
     """One line each, oldest first."""
     from millstream.console import dead_letters as console
+    from millstream.console.times import iso
 
     rows = [_plain(row) for row in console.rows(runtime_of(ctx).log, reason=reason)]
     if as_json:
         emit_items("dead-letters", rows, limit)
     elif rows:
-        table((tuple(row.values()) for row in rows[:limit]), tuple(rows[0]))
+        told = ({**row, "log_ms": iso(row["log_ms"])} for row in rows[:limit])
+        table((tuple(row.values()) for row in told), ["at" if name == "log_ms" else name for name in rows[0]])
     click.echo(f"{len(rows)} dead letters", err=True)
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from millstream.cli.common import table
+from millstream.console.times import iso
 from millstream.trajectory import Trajectory
 
 ENDED = ("TrajectoryEnded", "FeedbackGiven")
@@ -119,3 +120,35 @@ def test_where_there_is_no_version_the_first_step_is_named(cli, words):
     code, _, err = cli(*words)
     assert code == 2
     assert "set [policy] base and run `millstream up`" in err
+
+
+@pytest.mark.parametrize("messages", ["hello", 3, {"role": "user"}])
+def test_a_chat_without_a_list_of_messages_is_told_so(mill, cli, messages):
+    """A row that means to be a chat is told what is wrong with it, and not that it is none."""
+    (mill.folder / "chat.jsonl").write_text(json.dumps({"messages": messages}), encoding="utf-8")
+    code, _, err = cli("import", "chat.jsonl")
+    assert code == 4
+    told = f"chat.jsonl: row 1: messages is of type {type(messages).__name__}; it must be a list of chat messages\n"
+    assert err == told
+
+
+@pytest.mark.parametrize("name", ["graders.txt", "graders", "graders.ndjson"])
+def test_a_file_of_no_graders_is_told_by_its_ending(mill, cli, name):
+    """By the command that tries it, and where the settings name it: with the endings that are read."""
+    (mill.folder / name).write_text("import millstream as ms", encoding="utf-8")
+    mill.settings(f'[graders]\nfiles = ["{name}"]\n')
+    for words in (("graders", "test", name), ("graders", "list"), ("up", "--until-idle")):
+        code, _, err = cli(*words)
+        assert code == 2
+        assert name in err
+        assert "graders end in .py, judges in .toml, hosted ones in .json" in err
+
+
+def test_dead_letters_are_listed_with_a_time_that_people_read(mill, cli):
+    """The table says when in ISO; the document keeps milliseconds."""
+    cli("feedback", "--response", "nobody", "--value", "1")
+    cli("up", "--until-idle")
+    head, line = cli("dead-letters", "list")[1].splitlines()
+    told = json.loads(cli("dead-letters", "list", "--json")[1])["items"][0]["log_ms"]
+    assert "log_ms" not in head
+    assert iso(told) in line
