@@ -21,6 +21,7 @@ from millstream.errors import SettingsError, nearest
 from millstream.settings import Section, Settings
 
 PREFIX = "MILLSTREAM_"
+_SHOWN = 200
 NOT_SETTINGS = frozenset({"MILLSTREAM_TOKEN", "MILLSTREAM_DEBUG", "MILLSTREAM_REDACT_KEY"})
 """Variables with our prefix that are read elsewhere."""
 
@@ -94,7 +95,7 @@ def _convert(key: str, value: Any, source: str) -> Any:
     if isinstance(value, str) and source != "file" and hint is not str:
         try:
             value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             value = tuple(part.strip() for part in value.split(",")) if "tuple" in str(hint) else value
     numbers = [part for part in (value if isinstance(value, list | tuple) else [value]) if isinstance(part, float)]
     if not all(map(math.isfinite, numbers)):
@@ -102,11 +103,18 @@ def _convert(key: str, value: Any, source: str) -> Any:
     if key == "capture.shares" and isinstance(value, list | tuple) and not any(value):
         raise SettingsError(f"{source}: {key} = {value!r}: at least one share must be above 0")
     try:
+        os.fsencode(str(value))
         return msgspec.convert(value, bounded, strict=True)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+    except (msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
         raise SettingsError(
-            f"{source}: {key} = {value!r}: {error}; it must be {getattr(hint, '__name__', hint)}"
+            f"{source}: {key} = {_shown(value)}: {str(error)[:_SHOWN]}; it must be {getattr(hint, '__name__', hint)}"
         ) from None
+
+
+def _shown(value: Any) -> str:
+    """The beginning of a value, for a message."""
+    told = repr(value)
+    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
 
 
 def load(

@@ -46,8 +46,12 @@ class RunnerLock:
                 f"{self.path}: another runner (pid {owner or 'unknown'}) works on this data; "
                 "stop it first, or choose another [storage] data"
             )
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(file)
+            raise Unavailable(f"{self.path}: {error.strerror}; free some space or mend the disk") from None
         self._file = file
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,16 @@ def test_a_folder_that_cannot_be_made_names_the_mend():
     """Not a traceback."""
     with pytest.raises(Unavailable, match=r"runner\.lock.*\[storage\] data"):
         RunnerLock(Path("/proc/nowhere/runner.lock")).acquire()
+
+
+def test_a_full_disk_is_told_and_leaves_the_lock_free(path):
+    """The pid finds no room: an error that names the file and the mend, and the next runner is not shut out."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(Unavailable, match=r"runner\.lock: .*free some space"):
+            RunnerLock(path).acquire()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with RunnerLock(path):
+        assert holder(path) == os.getpid()

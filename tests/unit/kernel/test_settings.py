@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import SettingsError
-from millstream.loading import load
+from millstream.loading import known_keys, load
 
 REFUSED = [
     ("assembly", "idle_s", "-1"),
@@ -76,3 +76,24 @@ def test_a_home_that_is_nobodys_is_named():
     loaded = load(environ={}, options={"storage.data": "~no-such-user/x"})
     with pytest.raises(SettingsError, match="~no-such-user/x"):
         _ = loaded.data
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("", "nan", "1e999", "9" * 400, "-1", "null", "true", "{}", "[]", "[null]", "[1e999]", '{"a": {"b": 1}}'),
+        *("[" * 5000, '{"a":' * 3000, "\x00", "\ud800", "x" * 100_000, "~nobody-of-that-name", "/dev/zero"),
+    ],
+    ids=lambda value: repr(value[:12]),
+)
+def test_a_hostile_value_of_any_setting_is_taken_or_a_settings_error(tmp_path, value):
+    """From a variable and from an option: never another error, and the message stays short."""
+    file = tmp_path / "millstream.toml"
+    file.touch()
+    for key in known_keys():
+        variable = f"MILLSTREAM_{key.replace('.', '__')}".upper()
+        for given in ({"environ": {variable: value}}, {"environ": {}, "options": {key: value}}):
+            try:
+                load(file, **given)
+            except SettingsError as refused:
+                assert len(str(refused)) < 1000  # noqa: PT017 - what is raised is one of two right answers
