@@ -68,7 +68,7 @@ class Redactor:
         self._denied = [_compiled("redact_deny", text) for text in rules.redact_deny]
         named = "secrets" in rules.redact or bool(rules.redact_fields)
         self._secret_name = names.secret_name(rules.redact_fields) if named else None
-        by_name = [names.assigned(rules.redact_fields)] if named else []
+        by_name = [names.assigned(rules.redact_fields), names.flagged(rules.redact_fields)] if named else []
         self._in_references = self._detectors(kind for kind in _IN_REFERENCES if kind in rules.redact)
         self._in_texts = [self._finds, *self._detectors(kind for kind in _BY_KIND if kind in rules.redact), *by_name]
         self._may_hold = prefilter(rules.redact, rules.redact_fields)
@@ -110,16 +110,21 @@ class Redactor:
         if isinstance(value, str):
             return self._text(value, name, _DEEPEST)
         if isinstance(value, dict):
-            told = _told_name(value)
-            return {
-                self._plain(str(key), self._in_references): self._tree(
-                    item, told if told and key == "value" else str(key)
-                )
-                for key, item in value.items()
-            }
+            return self._members(value)
         if isinstance(value, list | tuple):
             return [self._tree(item, name) for item in value]
         return value
+
+    def _members(self, value: dict[Any, Any]) -> dict[str, Any]:
+        """The members of an object; names that a mark makes equal are told apart by a number."""
+        told, made, same = _told_name(value), dict[str, Any](), Counter[str]()
+        for key, item in value.items():
+            name = self._plain(str(key), self._in_references)
+            while name in made:
+                same[name] += 1
+                name = f"{name} {same[name] + 1}"
+            made[name] = self._tree(item, told if told and key == "value" else str(key))
+        return made
 
     def _text(self, text: str, name: str, depth: int) -> str:
         if not text:

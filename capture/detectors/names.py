@@ -25,6 +25,8 @@ _QUOTED = re.compile(r"[ \t]{0,4}\\?(?:\"(?P<double>[^\s\"\\][^\"\\\n]{2,400})|'
 _BARE = re.compile(r"(?P<blank>[ \t]{0,4})(?P<value>[^\s\"'\\,;&<>{}()\[\]=]{4,400})(?![(\[])")
 _WORD = re.compile(r"[^\W\d]+(?:\.[^\W\d]+)*[.:!?…]*")
 """A word of a sentence, or a name of a program: no value behind a blank."""
+_OPTION = re.compile(r"(?<![\w-])--(?P<name>[A-Za-z][\w-]{0,40})[ \t]")
+_ELEMENT = re.compile(r"<(?P<name>[A-Za-z][\w.:-]{0,60})>(?P<value>[^<>\s][^<>\n]{2,400})(?=</)")
 _PLACEHOLDER = re.compile(
     r"(?:[A-Z]+_)+[A-Z]+|(?i:your|my|some|the)[ _-].*|[*x.X•…]+|[$%].*|(?i:none|null|true|false|string)"
 )
@@ -54,6 +56,23 @@ def assigned(fields: Iterable[str] = ()) -> Detector:
                 start, end = _value(text, place + 1)
                 if start < end:
                     yield Found(start, end, "password")
+
+    return found
+
+
+def flagged(fields: Iterable[str] = ()) -> Detector:
+    """Finds values behind a secret name that no ``:`` or ``=`` follows: ``--password …``, ``<password>…</``."""
+    names = (*NAMES, *map(squeezed, fields))
+
+    def found(text: str) -> Iterator[Found]:
+        for option in _OPTION.finditer(text) if "--" in text else ():
+            if squeezed(option["name"]).endswith(names):
+                start, end = _value(text, option.end() - 1)
+                if start < end:
+                    yield Found(start, end, "password")
+        for element in _ELEMENT.finditer(text) if "</" in text else ():
+            if squeezed(element["name"]).endswith(names) and not _PLACEHOLDER.fullmatch(element["value"]):
+                yield Found(*element.span("value"), "password")
 
     return found
 
