@@ -52,11 +52,13 @@ class Lifetimes:
 
     def renumber(self, revisions: Mapping[str, int]) -> None:
         """These were put out last, of trajectories that may be known here: what is sealed has that number, what is
-        open gets the next.
+        open gets the next. Revisions that history has not made count for no amendment.
         """
         for name, revision in revisions.items():
             if (run := self.runs.get(name)) is not None:
+                made = run.revision - run.replays
                 run.revision = revision if run.reason else revision + 1
+                run.replays = run.revision - made
             elif name in self.closed.stones:
                 self.closed.renumber(name, revision)
 
@@ -165,7 +167,7 @@ class Lifetimes:
         self.effects.sealed(name, body)
         self.ledger.revisions += 1
         self.ledger.sealed += run.revision == 1
-        if amendable(run) and run.revision < self._settings.max_revisions:
+        if amendable(run) and run.revision - run.replays < self._settings.max_revisions:
             run.plain = None
             self._closing.arm(name, run, anew=True)
         else:

@@ -26,7 +26,8 @@ class Run(Struct):
     and amendable (``reason`` set). Times are log times in milliseconds, −1 for not yet.
 
     ``born``: the time inside the id, −1 when it tells none. ``age_ms`` is where the maximum age counts
-    from (the first event, or the reopening). ``graced``: the grace after a linked root's end is over.
+    from (the first event, or the reopening). ``replays``: revisions that came of reading history again.
+    ``graced``: the grace after a linked root's end is over.
     A lane holds sequenced events by seq: ``lane`` those of the first ``producer``, ``others`` of the
     rest; ``spans`` hold linked ones by key, ``aliases`` the second keys of all that ever were, ``hung`` where
     the spans of a dialect hang, also of those that tell no event. ``last``: the last seq of each producer
@@ -55,6 +56,7 @@ class Run(Struct):
     age_ms: int
     born: int
     revision: int = 1
+    replays: int = 0
     end_ms: int = -1
     sealed_ms: int = -1
     reason: str = ""

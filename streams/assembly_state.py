@@ -33,6 +33,7 @@ class PackedRun(Struct, array_like=True, frozen=True):
     end_reason: str
     aliases: list[tuple[str, str]] = []
     hung: list[tuple[str, Place]] = []
+    replays: int = 0
 
 
 class Packed(Struct, array_like=True, frozen=True):
@@ -68,6 +69,7 @@ def pack_run(trajectory_id: str, run: Run) -> PackedRun:
         run.end_reason,
         sorted(run.aliases.items()),
         sorted(run.hung.items()),
+        run.replays,
     )
 
 
@@ -108,6 +110,7 @@ def unpack_run(packed: PackedRun) -> Run:
         rooted=any(place.root for _, place in packed.hung),
         aliases=dict(packed.aliases),
         hung=dict(packed.hung),
+        replays=packed.replays,
     )
 
 

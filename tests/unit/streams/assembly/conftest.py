@@ -23,6 +23,7 @@ class Mill:
     """Feeds records and keeps what came out."""
 
     def __init__(self, settings: Assembly = QUICK) -> None:
+        self.settings = settings
         self.assembler = Assembler(settings, topic_id="topic-1")
         self.now = 0
         self.records: list[Record] = []

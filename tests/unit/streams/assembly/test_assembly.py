@@ -12,6 +12,7 @@ from millstream.events import (
     TrajectoryStarted,
 )
 from millstream.ports import Processor
+from millstream.streams.assembly import Assembler
 
 V7 = "00000000-0064-7000-8000-000000000001"
 """A UUIDv7 born at 100 ms."""
@@ -173,6 +174,21 @@ def test_only_so_many_revisions(mill):
     assert [(revision, reason) for revision, reason, _ in mill.sealed] == [(n, "idle_timeout") for n in (1, 2, 3)]
     assert mill.reasons == ["late:sealed"]
     assert mill.counts() == {"accepted": 3, "late": 1, "tick": 1}
+
+
+def test_revisions_of_replays_count_for_no_amendment(mill):
+    """What was put out by reading history again takes none of max_revisions, also over a restart."""
+    mill.put(message(0), at=0)
+    mill.tick(100)
+    mill.assembler.renumber({mill.trajectories[0].id: 5})
+    for seq in range(1, 4):
+        snapshot = mill.assembler.snapshot()
+        mill.assembler = Assembler(mill.settings, topic_id="topic-1")
+        mill.assembler.restore(snapshot)
+        mill.put(message(seq), at=seq * 200)
+    mill.tick(900)
+    assert [revision for revision, _, _ in mill.sealed] == [1, 6, 7]
+    assert mill.reasons == ["late:sealed"]
 
 
 def test_after_retention_an_event_is_late(mill):
