@@ -41,6 +41,8 @@ _EVENTS: Final = ("application/x-ndjson", "application/jsonl", JSON, "text/plain
 _PATHS: Final[Mapping[str, Signal]] = {"/v1/traces": "spans", "/v1/logs": "logs"}
 _REJECTED: Final = {"spans": "rejectedSpans", "logs": "rejectedLogRecords"}
 _SHOWN: Final = 5
+_MEMBERS: Final = 100
+"""Of one gzip; what follows each is copied, so that a body of nothing but empty ones would take minutes."""
 _GRPC_CODES: Final = {400: 3, 413: 8, 415: 3, 429: 8, 503: 14}
 """The codes of google.rpc.Status that an OTLP client knows."""
 
@@ -199,9 +201,12 @@ def unzipped(request: Request, limit: int) -> bytes:
         return request.body
     if coding != "gzip":
         raise Refusal(415, f"content-encoding {coding!r} is not known; send gzip or none")
-    made, rest = bytearray(), request.body
+    made, rest, members = bytearray(), request.body, 0
     try:
         while rest:
+            members += 1
+            if members > _MEMBERS:
+                raise Refusal(400, f"the gzip has more than {_MEMBERS} members; send one", code="undecodable")
             unzip = zlib.decompressobj(wbits=31)
             made += unzip.decompress(rest, limit + 1 - len(made))
             if len(made) > limit or unzip.unconsumed_tail:

@@ -199,6 +199,9 @@ def test_gzip_is_taken_and_bombs_are_not(served, log):
     assert post(served, "/v1/traces", two, content_encoding="gzip")[0] == 200
     bomb = gzip.compress(b" " * 50_000_000)
     assert post(served, "/v1/traces", bomb, content_encoding="gzip")[0] == 413
+    began = time.process_time()
+    assert post(served, "/v1/traces", gzip.compress(b"") * 400_000, content_encoding="gzip")[0] == 400
+    assert time.process_time() - began < 2
     assert post(served, "/v1/traces", good[:-9], content_encoding="gzip")[0] == 400
     assert post(served, "/v1/traces", b"{}", content_encoding="gzip")[0] == 400
     assert post(served, "/v1/traces", b"{}", content_encoding="br")[0] == 415
