@@ -64,7 +64,7 @@ def listing(
             emit_items(name, found, limit)
         else:
             table(([_cell(row.get(c, "")) for c in columns] for row in found[:limit]), columns)
-            click.echo(f"{len(found)} {name}", err=True)
+            click.echo(f"{len(found)} {one if len(found) == 1 else name}", err=True)
 
     @group.command("show", help="One item, whole.")
     @click.argument("item_id", metavar="ID")
@@ -295,7 +295,7 @@ def dead_list(ctx: click.Context, reason: str, as_json: bool, limit: int | None)
     elif rows:
         told = ({**row, "log_ms": iso(row["log_ms"])} for row in rows[:limit])
         table((tuple(row.values()) for row in told), ["at" if name == "log_ms" else name for name in rows[0]])
-    click.echo(f"{len(rows)} dead letters", err=True)
+    click.echo(f"{len(rows)} dead letter{'' if len(rows) == 1 else 's'}", err=True)
 
 
 @dead_letters.command("show")

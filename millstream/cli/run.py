@@ -80,7 +80,7 @@ def _left_open(trajectories: int, groups: int) -> str:
         )
         if count
     ]
-    mend = "they go on in the next `millstream up`; `millstream up --until-idle --close-open` closes them now"
+    mend = "left for the next `millstream up`; `millstream up --until-idle --close-open` closes what is open now"
     return f"{'; '.join(what)}: {mend}" if what else ""
 
 

@@ -31,9 +31,9 @@ def test_up_says_what_it_leaves_open_and_how_to_close_it(mill, cli, examples):
     assert (code, out) == (0, "")
     assert "6 runs are open" in err
     assert "group" not in err
-    assert "`millstream up --until-idle --close-open` closes them now" in err
+    assert "`millstream up --until-idle --close-open` closes what is open now" in err
     assert json.loads(cli("up", "--until-idle", "--json")[1])["open"] == {"trajectories": 6, "groups": 0}
-    assert "closes them now" not in cli("up", "--until-idle", "--close-open")[2]
+    assert "is open now" not in cli("up", "--until-idle", "--close-open")[2]
     assert json.loads(cli("up", "--until-idle", "--json")[1])["open"] == {"trajectories": 0, "groups": 0}
 
 
@@ -148,7 +148,9 @@ def test_dead_letters_are_listed_with_a_time_that_people_read(mill, cli):
     """The table says when in ISO; the document keeps milliseconds."""
     cli("feedback", "--response", "nobody", "--value", "1")
     cli("up", "--until-idle")
-    head, line = cli("dead-letters", "list")[1].splitlines()
+    _, out, err = cli("dead-letters", "list")
+    assert err == "1 dead letter\n"
+    head, line = out.splitlines()
     told = json.loads(cli("dead-letters", "list", "--json")[1])["items"][0]["log_ms"]
     assert "log_ms" not in head
     assert iso(told) in line
