@@ -20,7 +20,7 @@ COMMAND = [sys.executable, "-c", "from millstream.cli import main; main()"]
 OUTCOME = """
 import json, sys
 from millstream.bootstrap.runtime import Runtime
-from millstream.settings import load
+from millstream.loading import load
 from integration.workers.flow import outcome
 with Runtime(load()) as runtime:
     print(json.dumps(outcome(runtime.log)))
