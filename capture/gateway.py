@@ -43,6 +43,8 @@ _REJECTED: Final = {"spans": "rejectedSpans", "logs": "rejectedLogRecords"}
 _SHOWN: Final = 5
 _MEMBERS: Final = 100
 """Of one gzip; what follows each is copied, so that a body of nothing but empty ones would take minutes."""
+_TOLD_AGAIN: Final = 4
+"""How many times the largest body the lines of a request may measure: each span holds its resource."""
 _GRPC_CODES: Final = {400: 3, 413: 8, 415: 3, 429: 8, 503: 14}
 """The codes of google.rpc.Status that an OTLP client knows."""
 
@@ -149,12 +151,15 @@ class Gateway:
     def _spans(self, request: Request, encoding: str, signal: Signal) -> Taken:
         body = unzipped(request, self._rules.max_unzipped_bytes)
         document = _document(body) if encoding == JSON else self._protobuf(body, signal)
-        taken, lines = Taken(), list[Line]()
+        taken, lines, room = Taken(), list[Line](), _TOLD_AGAIN * max(self._rules.max_unzipped_bytes, len(body))
         for part in otlp.parts(document, signal, RawEdge(self._capture, self.shared)):
             if isinstance(part, Refused):
                 taken.rejected.append(part.reason)
                 continue
             lines.append((part.key, part.line))
+            room -= len(part.line)
+            if room < 0:
+                raise Refusal(413, "each span repeats its resource: send fewer spans at once", code="too_large")
             if part.problem:
                 taken.rejected.append(f"{part.problem} (kept as a dead letter)")
             else:

@@ -208,6 +208,19 @@ def test_gzip_is_taken_and_bombs_are_not(served, log):
     assert len(lines(log)) == 1
 
 
+def test_a_resource_told_again_with_each_span_is_bounded(served, log):
+    """What would be many times its size in the log is refused whole, before the memory is full of it."""
+    told = {"attributes": [{"key": f"k{n}", "value": {"stringValue": "x" * 500}} for n in range(10)]}
+    spans = [span(number) for number in range(1, 1500)]
+    body = {"resourceSpans": [{"resource": told, "scopeSpans": [{"spans": spans}]}]}
+    status, answer, _ = post(served, "/v1/traces", body)
+    assert (status, "repeats its resource" in answer.decode()) == (413, True)
+    assert records(log) == []
+    body["resourceSpans"][0]["scopeSpans"][0]["spans"] = spans[:20]
+    assert post(served, "/v1/traces", body)[0] == 200
+    assert len(lines(log)) == 20
+
+
 def test_a_log_that_is_away_is_told(served, log):
     """503 with the time to come back; the same request is taken later."""
     log.away = True
