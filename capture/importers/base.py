@@ -34,6 +34,7 @@ from millstream.topics import TELEMETRY
 
 _HEADERS = {**HEADERS, "import": "1"}
 _APPEND_BYTES = 4_000_000
+_DEEP = "JSON nested too deeply: flatten it"
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -153,12 +154,12 @@ class _File:
                 self._count(row.value)
 
     def _count(self, value: Any) -> None:
-        form = format_of(value, self._options.format)
         try:
+            form = format_of(value, self._options.format)
             parts = form.parts(value) if form else []
-        except EventError:
+            self._sizes.update(form.group_key(part) for part in parts if form)
+        except (EventError, RecursionError):
             return
-        self._sizes.update(form.group_key(part) for part in parts if form)
 
     def read(self) -> Iterator[Message | RowProblem]:
         """Records and problems, in order."""
@@ -208,11 +209,16 @@ class _File:
         except EventError as error:
             yield error
             return
+        except RecursionError:
+            yield Undecodable(_DEEP)
+            return
         for number, part in enumerate(parts, 1):
             try:
                 yield self._run(form, part, row.flags)
             except EventError as error:
                 yield Undecodable(f"run {number} of {len(parts)}: {error}") if len(parts) > 1 else error
+            except RecursionError:
+                yield Undecodable(f"run {number} of {len(parts)}: {_DEEP}" if len(parts) > 1 else _DEEP)
 
     def _run(self, form: Format, part: Any, flags: tuple[str, ...]) -> list[AnyEvent]:
         key = form.group_key(part)

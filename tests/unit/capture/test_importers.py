@@ -354,3 +354,29 @@ def test_a_packed_file_is_one_problem_that_names_the_mend(write, pack):
     (problem,) = problems(import_paths(write(pack(b'{"messages": []}\n' * 1000))))
     assert problem.row == 0
     assert "unpack it" in problem.reason
+
+
+DEEP_ROWS = (
+    '{"messages":[{"role":"user","content":%s},{"role":"assistant","content":"x"}]}',
+    '{"messages":[{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":%s}}]}]}',
+    '{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}],"metadata":%s,"tools":[%s]}',
+    '{"task_id":1,"traj":[{"role":"user","content":%s}],"reward":1,"info":%s,"trial":0}',
+    '{"object":"response","output":[{"type":"message","content":%s}],"input":%s}',
+    '{"a":%s}',
+    '{"resourceSpans":[{"resource":%s,"scopeSpans":[{"spans":[{"attributes":%s}]}]}]}',
+    '{"kind":"TrajectoryStarted","id":"e","trajectory_id":"t","tools":[%s],"task":{"metadata":%s}}',
+)
+
+
+@pytest.mark.parametrize("row", DEEP_ROWS)
+@pytest.mark.parametrize("levels", [100, 400, 600, 900, 970, 100_000])
+def test_a_row_nested_too_deeply_is_one_problem_at_most(write, row, levels):
+    """Of whatever format: the import goes on with the next row, and no secret of the deep one gets through."""
+    good = '{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"fine"}]}'
+    for before, after in (("[", "]"), ('{"a":', "}")):
+        deep = row.replace("%s", before * levels + '"password=hunter2hunter"' + after * levels)
+        items = list(import_paths(write([deep, good])))
+        values = [item.value for item in items if isinstance(item, Message)]
+        assert len(problems(items)) <= 1
+        assert any(b'"fine"' in value for value in values)
+        assert not any(b"hunter2" in value for value in values)
