@@ -53,7 +53,6 @@ class Status(Struct, frozen=True, kw_only=True):
 
     topics: tuple[TopicEnd, ...]
     stages: tuple[StageLag, ...]
-    open_trajectories: int | None
     buffers: dict[str, BufferStats]
     trainings: dict[str, int]
     lineages: tuple[LineageState, ...]
@@ -66,16 +65,14 @@ def status(
     buffers: Mapping[str, BufferStats],
     *,
     policy_base: str = "",
-    open_trajectories: int | None = None,
 ) -> Status:
-    """What is going on now. ``open_trajectories``: runs that are not sealed yet, None when unknown."""
+    """What is going on now."""
     fold = ledger(log)
     topics = tuple(_ends(log))
     stages = tuple(_lag(log, place) for place in positions)
     return Status(
         topics=topics,
         stages=stages,
-        open_trajectories=open_trajectories,
         buffers=dict(buffers),
         trainings=dict(Counter(t.state for t in fold.trainings.values())),
         lineages=tuple(_lineage(fold, lineage) for lineage in fold.lineages.values()),
@@ -155,8 +152,6 @@ def render(found: Status) -> str:
             ("stage", "reads", "at", "behind"),
         ),
     ]
-    if found.open_trajectories is not None:
-        lines += ["", f"open trajectories: {found.open_trajectories}"]
     lines += [
         f"buffer {name!r}: {s.rollouts} rollouts in {s.groups} groups, {s.bytes:,} bytes, {s.leased} leased, "
         f"{s.consumed} consumed"

@@ -38,8 +38,7 @@ def test_notes_say_what_to_do(log) -> None:
     """Dead letters, unprocessed telemetry and unreadable rollouts each name their command."""
     log.append(TELEMETRY.name, [Message("t", b"{}")])
     log.append(DEAD_LETTERS.name, [Message("t", b"{}"), Message("t", b"{}")])
-    found = status(log, [], {"default": BufferStats(unreadable=3)}, policy_base="b", open_trajectories=4)
+    found = status(log, [], {"default": BufferStats(unreadable=3)}, policy_base="b")
     assert any(n.startswith("2 dead letters: `millstream dead-letters list`") for n in found.notes)
     assert any("nothing has been processed yet" in n for n in found.notes)
     assert any("3 rollouts cannot be read; `millstream buffer rebuild`" in n for n in found.notes)
-    assert "open trajectories: 4" in render(found)
