@@ -245,12 +245,14 @@ def test_a_target_that_leaves_the_upstream_is_refused(proxy, fresh, target):
     assert fresh.seen == []
 
 
-def test_a_path_escaped_over_and_over_holds_up_nobody():
+def test_a_path_escaped_over_and_over_holds_up_nobody(cpu_s):
     """60 kB of escapes of escapes: refused before they are looked behind one by one, which took seconds."""
-    began = time.process_time()
-    with pytest.raises(Refusal, match="escaped"):
-        _target(b"/v1/models", "/v1/%" + "25" * 30_000)
-    assert time.process_time() - began < 0.1
+
+    def refused():
+        with pytest.raises(Refusal, match="escaped"):
+            _target(b"/v1/models", "/v1/%" + "25" * 30_000)
+
+    assert cpu_s(refused, enough=0.1) < 0.1
 
 
 @pytest.mark.parametrize("method", ["CONNECT", "TRACE"])
