@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from millstream.delivery import Marks
+from millstream.errors import PositionLost
 from millstream.ndjson import UNREADABLE, filled
 from millstream.policy import AnyPolicyEvent, PolicyLedger
 from millstream.ports import Log, Message, Record
@@ -30,6 +31,24 @@ def read_all(
             return
         yield from marks.new(records)
         at = records[-1].offset + 1
+
+
+def next_batch(log: Log, topic: str, offsets: Mapping[int, int], max_bytes: int) -> tuple[int, Sequence[Record]] | None:
+    """For who only follows a topic: the next records of the first partition that has some, and which it is; None when
+    all of it is read. ``offsets``: the next one by partition. Goes on past what is damaged, which is for the stages to
+    say. Raises `PositionLost` where nothing tells where to go on.
+    """
+    for partition in range(log.partitions(topic)):
+        at = max(offsets.get(partition, 0), log.bounds(topic, partition)[0])
+        try:
+            records = log.read(topic, partition, at, max_bytes)
+        except PositionLost as lost:
+            if lost.resume is None or lost.resume <= at:
+                raise
+            records = log.read(topic, partition, lost.resume, max_bytes)
+        if records:
+            return partition, records
+    return None
 
 
 def policy_events(record: Record) -> list[AnyPolicyEvent | None]:

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from millstream import __version__
-from millstream.errors import PositionLost
 from millstream.grade import Failed, GradeGiven, Scored
+from millstream.ledger import next_batch
 from millstream.ports import Log, Output, Record
 from millstream.streams.grade_lines import BufferingCounts, read_lines
 from millstream.topics import GRADES
@@ -57,23 +57,10 @@ class EvaluationExporter:
 
     def step(self) -> bool:
         """Carry what is new, one batch; whether there was any. Raises `Unavailable`, and the batch comes again."""
-        for partition in range(self._log.partitions(GRADES.name)):
-            first, _ = self._log.bounds(GRADES.name, partition)
-            at = max(self._offsets.get(partition, 0), first)
-            records = self._read(partition, at)
-            if records:
-                self._carry(partition, records)
-                return True
-        return False
-
-    def _read(self, partition: int, at: int) -> Sequence[Record]:
-        """What lies there; past what is damaged, which is for the stages to say."""
-        try:
-            return self._log.read(GRADES.name, partition, at, BATCH_BYTES)
-        except PositionLost as lost:
-            if lost.resume is None or lost.resume <= at:
-                raise
-            return self._log.read(GRADES.name, partition, lost.resume, BATCH_BYTES)
+        found = next_batch(self._log, GRADES.name, self._offsets, BATCH_BYTES)
+        if found is not None:
+            self._carry(*found)
+        return found is not None
 
     def _carry(self, partition: int, records: Sequence[Record]) -> None:
         events = [(given, record.log_ms) for record in records for given in _grades(record)]

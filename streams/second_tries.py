@@ -19,9 +19,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from millstream.errors import MillstreamError, PositionLost, SettingsError
+from millstream.errors import MillstreamError, SettingsError
 from millstream.graders.epochs import base_epoch
 from millstream.graders.running import GraderSet
+from millstream.ledger import next_batch
 from millstream.ndjson import UNREADABLE, filled
 from millstream.ports import Log, Record
 from millstream.streams.regrading import Regrading, Wanted
@@ -201,25 +202,14 @@ class SecondTries:
 
     def _read(self) -> bool:
         """Fold the next records in; whether there were any."""
-        for partition in range(self._log.partitions(GRADES.name)):
-            first, _ = self._log.bounds(GRADES.name, partition)
-            at = max(self._offsets.get(partition, 0), first)
-            records = self._records(partition, at)
-            if records:
-                self._offsets[partition] = records[-1].offset + 1
-                for record in records:
-                    self._fold(record)
-                return True
-        return False
-
-    def _records(self, partition: int, at: int) -> Sequence[Record]:
-        """What lies there; past what is damaged, which is for the stages to say."""
-        try:
-            return self._log.read(GRADES.name, partition, at, BATCH_BYTES)
-        except PositionLost as lost:
-            if lost.resume is None or lost.resume <= at:
-                raise
-            return self._log.read(GRADES.name, partition, lost.resume, BATCH_BYTES)
+        found = next_batch(self._log, GRADES.name, self._offsets, BATCH_BYTES)
+        if found is None:
+            return False
+        partition, records = found
+        self._offsets[partition] = records[-1].offset + 1
+        for record in records:
+            self._fold(record)
+        return True
 
     def _fold(self, record: Record) -> None:
         value = record.value or b""
